@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::Tenant;
 use windlass_engine::Engine;
-use windlass_engine::journal::{Journal, Place, Position, Standing};
+use windlass_engine::journal::{Journal, Place, Position, PositionCheck};
 
 /// Deletions of one commit.
 const DELETED_AT_ONCE: usize = 500;
@@ -31,12 +31,12 @@ impl Positions {
         for (key, value) in engine.notes(&prefix).await? {
             let tenant = Tenant::new(&key[prefix.len()..]).ok();
             match (tenant, Position::decode(&value)) {
-                (Some(tenant), Some(position)) => match journal.standing(&position)? {
-                    Standing::Present => {
+                (Some(tenant), Some(position)) => match journal.check_position(&position)? {
+                    PositionCheck::Present => {
                         positions.by_tenant.insert(tenant, position.place);
                     }
-                    Standing::Passed => useless.push(key),
-                    Standing::Foreign => {
+                    PositionCheck::Passed => useless.push(key),
+                    PositionCheck::Foreign => {
                         tracing::warn!(
                             "the journal has no line {} where the store has seen it: its files were changed; \
                              lines of {tenant} are put in from the head on",

@@ -35,7 +35,7 @@ mod shelf;
 mod writer;
 
 pub use format::{Line, NewLine};
-pub use position::{Position, Standing};
+pub use position::{Position, PositionCheck};
 pub use shelf::{Place, Token};
 
 use files::Files;
@@ -207,9 +207,9 @@ impl Journal {
     }
 
     /// Compares a stored position with the files.
-    pub fn standing(&self, position: &Position) -> Result<Standing, JournalError> {
+    pub fn check_position(&self, position: &Position) -> Result<PositionCheck, JournalError> {
         if position.place < self.inner.files.synced_head() {
-            return Ok(Standing::Passed);
+            return Ok(PositionCheck::Passed);
         }
         let block = position.place.at_block();
         let (_, read) = self.read_raw(block)?.unwrap_or_default();
@@ -218,7 +218,7 @@ impl Journal {
                 && block.block + found.start as u64 == position.place.line
                 && found.line.id == position.line
         };
-        Ok(if read.lines.iter().any(is_it) { Standing::Present } else { Standing::Foreign })
+        Ok(if read.lines.iter().any(is_it) { PositionCheck::Present } else { PositionCheck::Foreign })
     }
 
     /// Name of this server, a part of the ids it makes.

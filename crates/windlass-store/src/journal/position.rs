@@ -13,7 +13,7 @@ pub struct Position {
 
 /// Result of the comparison of a position with the files of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PositionCheck {
     /// The head on disk is behind it: no line up to the position is delivered again.
     Passed,
     /// The line is there.

@@ -145,24 +145,24 @@ async fn a_position_is_present_passed_or_foreign() {
     let lines = journal.read(token, at(0)).unwrap();
     let of = |n: usize| Position { place: lines[n].0, line: lines[n].1.id.clone() };
     for n in 0..5 {
-        assert_eq!(journal.standing(&of(n)), Ok(Standing::Present), "{n}");
+        assert_eq!(journal.check_position(&of(n)), Ok(PositionCheck::Present), "{n}");
     }
     let elsewhere = |n: usize, change: fn(&mut Position)| {
         let mut position = of(n);
         change(&mut position);
-        journal.standing(&position)
+        journal.check_position(&position)
     };
-    assert_eq!(elsewhere(2, |position| position.line.push('x')), Ok(Standing::Foreign));
-    assert_eq!(elsewhere(2, |position| position.place.line += 1), Ok(Standing::Foreign));
-    assert_eq!(elsewhere(4, |position| position.place.block += 1), Ok(Standing::Foreign));
-    assert_eq!(elsewhere(2, |position| position.place.file += 1), Ok(Standing::Foreign));
+    assert_eq!(elsewhere(2, |position| position.line.push('x')), Ok(PositionCheck::Foreign));
+    assert_eq!(elsewhere(2, |position| position.place.line += 1), Ok(PositionCheck::Foreign));
+    assert_eq!(elsewhere(4, |position| position.place.block += 1), Ok(PositionCheck::Foreign));
+    assert_eq!(elsewhere(2, |position| position.place.file += 1), Ok(PositionCheck::Foreign));
     journal.rsync(token, at(0)).unwrap();
-    assert_eq!(journal.standing(&of(4)), Ok(Standing::Passed));
+    assert_eq!(journal.check_position(&of(4)), Ok(PositionCheck::Passed));
     drop(journal);
     // Without its head the journal delivers the lines again, and they are still the same.
     fs::remove_file(folder.path().join("journal/head")).unwrap();
     let journal = reopened(folder.path()).await;
-    assert_eq!((journal.id(), journal.standing(&of(4))), (Some(id), Ok(Standing::Present)));
+    assert_eq!((journal.id(), journal.check_position(&of(4))), (Some(id), Ok(PositionCheck::Present)));
     assert!(logs(folder.path()).iter().all(|name| !name.starts_with("damaged")), "a check finds no damage");
 }
 
@@ -185,7 +185,7 @@ async fn places_of_a_journal_that_was_emptied_by_hand_are_told_from_the_old_ones
         let journal = reopened(folder.path()).await;
         write(&journal, 10..15).await;
         for position in &old {
-            assert_eq!(journal.standing(position), Ok(Standing::Foreign));
+            assert_eq!(journal.check_position(position), Ok(PositionCheck::Foreign));
         }
         new = positions(&journal);
     }
