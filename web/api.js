@@ -47,7 +47,7 @@ export async function call(method, path, { query, body, signal } = {}) {
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new ApiError(0, 'unreachable', 'the server cannot be reached');
+    throw new ApiError(0, 'unreachable', 'the server is unreachable');
   }
   const text = await response.text();
   let answer;

@@ -29,9 +29,9 @@ const nav = h('nav', { class: 'pages', 'aria-label': 'Pages' });
 const dot = h('span', { class: 'dot' });
 const liveWord = h('span', {}, 'Live');
 const liveButton = h('button', { id: 'live', title: 'Pause or resume live updates (p)', onclick: () => { live.paused = !live.paused; } }, dot, liveWord);
-const themeButton = h('button', { id: 'theme', class: 'bare', title: 'Light or dark', 'aria-label': 'Light or dark', onclick: turnTheme }, '◐');
+const themeButton = h('button', { id: 'theme', class: 'bare', title: 'Light or dark theme', 'aria-label': 'Light or dark theme', onclick: turnTheme }, '◐');
 const userButton = h('button', { id: 'leave', class: 'bare', hidden: true, onclick: () => { token.clear(); location.reload(); } });
-const helpButton = h('button', { class: 'bare', title: 'Keys (?)', 'aria-label': 'Keys', onclick: help }, '?');
+const helpButton = h('button', { class: 'bare', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', onclick: help }, '?');
 const header = h('header', { class: 'top' },
   h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '' }), 'Windlass'), nav,
   h('div', { class: 'tools' }, liveButton, themeButton, helpButton, userButton));
@@ -45,14 +45,14 @@ function turnTheme() {
 
 function status(word) {
   dot.className = `dot ${word === 'live' ? 'on' : word === 'offline' ? 'off' : ''}`;
-  liveWord.textContent = word === 'paused' ? 'Paused' : word === 'offline' ? 'No answer' : 'Live';
+  liveWord.textContent = word === 'paused' ? 'Paused' : word === 'offline' ? 'Offline' : 'Live';
   liveButton.setAttribute('aria-pressed', String(word === 'paused'));
 }
 
 function help() {
   const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['g then o j q s l w h b n', 'overview, jobs, queues, schedules, limits, workers, handlers, blobs, new job'],
-    ['p', 'pause or resume live updates'], ['r', 'look again'], ['?', 'this help']];
-  const dialog = h('dialog', { 'aria-label': 'Keys', onclose: () => dialog.remove() }, h('h2', {}, 'Keys'),
+    ['p', 'pause or resume live updates'], ['r', 'refresh'], ['?', 'this help']];
+  const dialog = h('dialog', { 'aria-label': 'Keyboard shortcuts', onclose: () => dialog.remove() }, h('h2', {}, 'Keyboard shortcuts'),
     h('dl', { class: 'keys' }, keys.map(([key, what]) => [h('dt', {}, key.split(' ').map((part) => (part === 'then' ? ' then ' : h('kbd', {}, part)))), h('dd', {}, what)])),
     h('div', { class: 'buttons' }, h('button', { onclick: () => dialog.close() }, 'Close')));
   document.body.append(dialog);
@@ -129,10 +129,10 @@ async function enter() {
     me = await get('me');
   } catch (error) {
     me = null;
-    if (error.status === 401) return fill(main, login(enter, token.get() ? 'This token is not valid (any more).' : ''));
+    if (error.status === 401) return fill(main, login(enter, token.get() ? 'This token is not valid, or no longer valid.' : ''));
     status('offline');
     const again = h('button', { class: 'main', onclick: enter }, 'Try again');
-    return fill(main, h('div', { class: 'lone' }, h('h1', {}, 'No answer'), h('p', {}, error.message), again));
+    return fill(main, h('div', { class: 'lone' }, h('h1', {}, 'Server not available'), h('p', {}, error.message), again));
   }
   userButton.hidden = me.open;
   userButton.textContent = `${me.role} · sign out`;
@@ -150,7 +150,7 @@ addEventListener('windlass:status', (event) => status(event.detail));
 addEventListener('windlass:login', () => { if (me) { me = null; enter(); } });
 addEventListener('unhandledrejection', (event) => {
   if (event.reason?.name === 'AbortError') return;
-  toast(event.reason?.message ?? 'that did not work', true);
+  toast(event.reason?.message ?? 'unexpected error', true);
 });
 addEventListener('hashchange', moved);
 addEventListener('keydown', keyed);

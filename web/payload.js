@@ -71,7 +71,7 @@ export function payload(part, label) {
     ...(tree ? [['Tree', () => h('div', { class: 'tree' }, branch(undefined, part.value, 0))]] : []),
     ['Text', () => {
       const text = pretty(part);
-      return h('pre', { class: 'code' }, text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}\n… ${text.length - TEXT_MAX} more letters` : text);
+      return h('pre', { class: 'code' }, text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}\n… ${text.length - TEXT_MAX} more characters` : text);
     }],
     ['Hex', () => h('pre', { class: 'code' }, hex(bytesOf(part)))],
   ];

@@ -4,9 +4,9 @@ import { h, fill, quoted } from './dom.js';
 
 const STATES = ['ready', 'delayed', 'running', 'waiting', 'suspended', 'completed', 'failed', 'cancelled', 'terminating', 'terminated'];
 const FIELDS = [
-  ['state:', 'failed, running, delayed, …'], ['name:', 'GLOB of the name: mail*'], ['queue:', 'one queue'], ['tag:', 'one tag'],
-  ['args.', 'a value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'],
-  ['worker:', 'held by this worker'], ['origin:', 'came by this dialect'],
+  ['state:', 'failed, running, delayed, …'], ['name:', 'name or pattern: mail*'], ['queue:', 'queue'], ['tag:', 'tag'],
+  ['args.', 'value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'],
+  ['worker:', 'worker that runs the job'], ['origin:', 'protocol by which the job was pushed'],
 ];
 
 export function searchBar(text, go) {

@@ -8,17 +8,17 @@ const size = (bytes) => (bytes < 10_000 ? `${int(bytes)} bytes` : `${short(bytes
 
 export default function blobs(root, where, { me }) {
   const rows = table({
-    label: 'Blobs', key: (blob) => `${blob.tenant}/${blob.sha256}`, empty: 'no blobs: bytes that jobs name by their hash',
+    label: 'Blobs', key: (blob) => `${blob.tenant}/${blob.sha256}`, empty: 'no blobs',
     columns: [
       { title: 'SHA-256', class: 'name', cell: (blob) => h('code', { title: `SHA-1 ${blob.sha1}` }, blob.sha256) },
       ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (blob) => blob.tenant }] : []),
       { title: 'Size', class: 'num', cell: (blob) => size(blob.bytes) },
-      { title: 'Put', class: 'nowrap', cell: (blob) => time(blob.stored_at) },
+      { title: 'Uploaded', class: 'nowrap', cell: (blob) => time(blob.stored_at) },
       ...(me.payloads ? [{ title: 'Jobs', class: 'wide nowrap', cell: (blob) => [jobsLink(blob.sha1, 'by SHA-1'), ' ', jobsLink(blob.sha256, 'by SHA-256')] }] : []),
     ],
   });
   const summary = h('span', { class: 'soft', id: 'blob-sum' });
-  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Blobs'), summary, h('span', { class: 'fill' }), me.role === 'admin' ? h('button', { id: 'blob-gc', onclick: collect }, 'Remove unused…') : null),
+  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Blobs'), summary, h('span', { class: 'fill' }), me.role === 'admin' ? h('button', { id: 'blob-gc', onclick: collect }, 'Delete unused…') : null),
     h('section', { class: 'card flush' }, rows.node));
 
   async function collect(event) {
@@ -26,9 +26,9 @@ export default function blobs(root, where, { me }) {
     const button = event.currentTarget;
     try {
       const found = await post('blobs/gc', {});
-      if (found.unnamed_count === 0) toast('every blob is named by a job, or younger than a day');
-      else if (await ask('Remove unused blobs', h('p', {}, `No job names ${int(found.unnamed_count)} of ${int(found.count)} blobs (${size(found.unnamed_bytes)}), all put more than a day ago. Remove them?`), 'Remove', true)) {
-        toast(`${int((await post('blobs/gc', { remove: true })).removed)} removed`);
+      if (found.unnamed_count === 0) toast('no unused blobs older than a day');
+      else if (await ask('Delete unused blobs', h('p', {}, `${int(found.unnamed_count)} of ${int(found.count)} blobs (${size(found.unnamed_bytes)}) are unused and older than a day. Delete them?`), 'Delete', true)) {
+        toast(`${int((await post('blobs/gc', { remove: true })).removed)} deleted`);
       }
     } catch (error) { toast(error.message, true); }
     button.disabled = false;
@@ -38,7 +38,7 @@ export default function blobs(root, where, { me }) {
   async function load(signal) {
     const answer = await get('blobs', { limit: SHOWN }, signal);
     rows.set(answer.blobs);
-    summary.textContent = `${int(answer.count)} in all, ${size(answer.bytes)}${answer.count > SHOWN ? `; the newest ${SHOWN} are shown` : ''}`;
+    summary.textContent = `${int(answer.count)} ${answer.count === 1 ? 'blob' : 'blobs'}, ${size(answer.bytes)}${answer.count > SHOWN ? `; the newest ${SHOWN} are shown` : ''}`;
   }
   // Blobs come and go without telling: a look now and then.
   const fresh = keepFresh({ load, events: null, every: 10_000 });

@@ -50,7 +50,7 @@ export default function jobPage(root, where, { may }) {
   }
 
   function gone() {
-    const was = last ? `Job ${last.id} (${last.name}) is gone.` : `There is no job ${id}, or it is gone.`;
+    const was = last ? `Job ${last.id} (${last.name}) was deleted.` : `Job ${id} not found: it does not exist, or was deleted.`;
     fill(parts.head, h('h1', {}, `Job ${id}`));
     fill(parts.notice, h('div', { class: 'notice warn', role: 'status' }, was, ' ', link('jobs', 'All jobs')));
     if (!last) [parts.facts, parts.events].forEach((place) => { place.hidden = true; });
@@ -60,7 +60,7 @@ export default function jobPage(root, where, { may }) {
     if (danger && !await ask(title, h('p', {}, `${title}: job ${last.id}, ${last.name}?`), title, true)) return;
     try {
       const answer = await call(method, `jobs/${id}${path}`, { body });
-      toast(answer.state === 'gone' ? `job ${id} is gone` : `job ${id}: ${answer.state}`);
+      toast(answer.state === 'gone' ? `job ${id} deleted` : `job ${id}: ${answer.state}`);
     } catch (error) {
       toast(error.message, true);
     }
@@ -69,7 +69,7 @@ export default function jobPage(root, where, { may }) {
 
   async function priority() {
     const input = h('input', { type: 'number', value: String(last.priority), 'aria-label': 'Priority' });
-    if (await ask('Change priority', h('label', { class: 'field' }, h('span', {}, 'Priority (smaller runs first)'), input), 'Change')) act('Change', 'PATCH', '', { priority: Number(input.value) });
+    if (await ask('Change priority', h('label', { class: 'field' }, h('span', {}, 'Priority (smaller numbers run first)'), input), 'Change')) act('Change', 'PATCH', '', { priority: Number(input.value) });
   }
 
   function heading(job) {
@@ -89,8 +89,8 @@ export default function jobPage(root, where, { may }) {
     const list = [];
     if (why) list.push(h('div', { class: 'notice', id: 'why' }, why));
     if (job.lease) {
-      list.push(h('div', { class: job.lease.cancel_asked ? 'notice warn' : 'notice', id: 'lease' }, 'Held by ', h('b', {}, job.lease.worker ?? 'a worker without a name'), ' since ', time(job.lease.granted_at),
-        job.lease.until ? ['; the lease ends ', time(job.lease.until), ' without a sign of life'] : '; the lease has no end', job.lease.cancel_asked ? '. It was asked to stop.' : '.'));
+      list.push(h('div', { class: job.lease.cancel_asked ? 'notice warn' : 'notice', id: 'lease' }, 'Claimed by ', h('b', {}, job.lease.worker ?? 'an unnamed worker'), ' ', time(job.lease.granted_at),
+        job.lease.until ? ['; without a heartbeat, the lease expires ', time(job.lease.until)] : '; the lease does not expire', job.lease.cancel_asked ? '. The worker was asked to stop.' : '.'));
     }
     if (job.progress && job.lease) {
       list.push(h('div', { class: 'card' }, h('div', { class: 'soft' }, `${job.progress.percent ?? '?'} % ${job.progress.note ?? ''}`), h('progress', { max: 100, value: job.progress.percent ?? 0, 'aria-label': 'Progress' })));
@@ -102,23 +102,23 @@ export default function jobPage(root, where, { may }) {
   function waiting(job) {
     const reason = job.waiting_for;
     if (!reason) return null;
-    if (reason === 'due') return ['Waits for its time: ', time(job.run_at), '.'];
-    if (reason === 'paused queue') return ['Its queue ', link('queues', job.queue), ' is paused.'];
+    if (reason === 'due') return ['Delayed: runs ', time(job.run_at), '.'];
+    if (reason === 'paused queue') return ['The queue ', link('queues', job.queue), ' is paused.'];
     if (reason.startsWith('limit ')) return ['Held back by the limit ', link('limits', reason.slice(6)), '.'];
-    if (reason.startsWith('children ')) return `Waits for ${reason.slice(9)} of its children.`;
+    if (reason.startsWith('children ')) return `Waits for ${reason.slice(9)} unfinished children.`;
     if (reason === 'parent') return ['Waits for its parent', job.parent ? [' ', link(`job/${job.parent}`, job.parent)] : '', '.'];
-    if (reason === 'being run') return 'Suspended: it waits to be run again.';
-    return ['Could run now: it waits for a worker.'];
+    if (reason === 'being run') return 'Suspended: it waits until it is run again.';
+    return ['Ready: it waits for a worker.'];
   }
 
   function facts(job) {
     const moment = (ms) => (ms ? [time(ms), h('br'), h('small', { class: 'soft' }, exact(ms))] : null);
     const took = job.started_at && job.finished_at ? span(job.finished_at - job.started_at) : null;
     const list = [
-      ['Queue', jobsLink(`queue:${quoted(job.queue)}`, job.queue)], ['Tenant', job.tenant], ['Came by', job.origin], ['Priority', job.priority],
-      ['Attempts', job.max_attempts ? `${job.attempts} of ${job.max_attempts}` : job.attempts], ['Created', moment(job.created_at)], ['Due', moment(job.run_at)],
-      ['Started', moment(job.started_at)], ['Finished', moment(job.finished_at)], ['Took', took], ['Kept until', moment(job.expires_at)], ['Alias', job.alias],
-      ['Unique key', job.unique ? `${job.unique.key} (${job.unique.on_conflict})` : null], ['Repeats', job.repeat ? h('code', {}, job.repeat) : null],
+      ['Queue', jobsLink(`queue:${quoted(job.queue)}`, job.queue)], ['Tenant', job.tenant], ['Source', job.origin], ['Priority', job.priority],
+      ['Attempts', job.max_attempts ? `${job.attempts} of ${job.max_attempts}` : job.attempts], ['Created', moment(job.created_at)], ['Scheduled for', moment(job.run_at)],
+      ['Started', moment(job.started_at)], ['Finished', moment(job.finished_at)], ['Duration', took], ['Kept until', moment(job.expires_at)], ['Alias', job.alias],
+      ['Unique key', job.unique ? `${job.unique.key} (${job.unique.on_conflict})` : null], ['Repeat rule', job.repeat ? h('code', {}, job.repeat) : null],
       ['Tags', job.tags?.map((tag) => [jobsLink(`tag:${quoted(tag)}`, tag), ' '])],
     ];
     return h('dl', { class: 'facts' }, list.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
@@ -134,9 +134,9 @@ export default function jobPage(root, where, { may }) {
     section('Result', 'result');
     section('Error', 'error');
     const said = [job.message, job.code ? `code ${job.code}` : null, job.exit_code !== undefined ? `exit code ${job.exit_code}` : null].filter(Boolean);
-    if (said.length) list.push(h('section', { class: 'card' }, h('h2', {}, 'Last word'), h('pre', {}, said.join('\n'))));
+    if (said.length) list.push(h('section', { class: 'card' }, h('h2', {}, 'Last error'), h('pre', {}, said.join('\n'))));
     if (job.errors) {
-      list.push(h('section', { class: 'card' }, h('h2', {}, 'Attempts that went wrong'), [...job.errors].reverse().map((error) => h('div', { class: 'error-item' }, h('div', { class: 'soft' }, `attempt ${error.attempt}`, error.worker ? ` by ${error.worker}` : '', ', ', time(error.at), error.started_at ? `, after ${span(error.at - error.started_at)}` : ''), h('pre', {}, error.message)))));
+      list.push(h('section', { class: 'card' }, h('h2', {}, 'Failed attempts'), [...job.errors].reverse().map((error) => h('div', { class: 'error-item' }, h('div', { class: 'soft' }, `attempt ${error.attempt}`, error.worker ? ` by ${error.worker}` : '', ', ', time(error.at), error.started_at ? `, after ${span(error.at - error.started_at)}` : ''), h('pre', {}, error.message)))));
     }
     if (job.custom_state && Object.keys(job.custom_state).length) {
       list.push(h('section', { class: 'card', 'data-part': 'state' }, h('h2', {}, 'State'), payload({ value: job.custom_state, format: 'json' }, 'State')));
@@ -155,7 +155,7 @@ export default function jobPage(root, where, { may }) {
   function portOf(name, port) {
     const values = port.values ?? [];
     return h('details', { class: 'port', open: values.length > 0 && values.length <= 5 },
-      h('summary', {}, h('b', {}, name), ` ${port.size === 1 ? '1 value waits' : `${int(port.size)} values wait`}`, port.default === undefined ? null : h('span', { class: 'soft' }, `, default ${JSON.stringify(port.default)}`)),
+      h('summary', {}, h('b', {}, name), ` ${port.size === 1 ? '1 value' : `${int(port.size)} values`}`, port.default === undefined ? null : h('span', { class: 'soft' }, `, default ${JSON.stringify(port.default)}`)),
       h('ol', { class: 'mono' }, values.map((value) => h('li', {}, JSON.stringify(value))), port.size > values.length ? h('li', { class: 'soft' }, `${int(port.size - values.length)} more`) : null));
   }
 
@@ -167,7 +167,7 @@ export default function jobPage(root, where, { may }) {
     const branch = (nodes, rest) => (nodes.length || rest ? h('ul', { class: 'kin-list' }, nodes.map((node) => h('li', {}, place(node), branch(node.children, node.more))), more(rest)) : null);
     let tree = h('ul', { class: 'kin-list', id: 'family' }, h('li', {}, place(job, true), branch(kin.children, kin.more)));
     for (const parent of [...kin.ancestors].reverse()) tree = h('ul', { class: 'kin-list', id: 'family' }, h('li', {}, place(parent), tree));
-    return h('section', { class: 'card' }, h('h2', {}, 'Family'), tree);
+    return h('section', { class: 'card' }, h('h2', {}, 'Parents and children'), tree);
   }
 
   // Keeps to the end of the log while it grows, unless somebody has scrolled up to read.
@@ -178,7 +178,7 @@ export default function jobPage(root, where, { may }) {
       const old = parts.log.querySelector('.log');
       const stays = old && old.scrollTop + old.clientHeight < old.scrollHeight - 8;
       const list = h('div', { class: 'log code', id: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log output' },
-        job.log.dropped ? h('div', { class: 'soft' }, `${int(job.log.dropped)} earlier lines are gone`) : null,
+        job.log.dropped ? h('div', { class: 'soft' }, `${int(job.log.dropped)} earlier lines were dropped`) : null,
         lines.map((line, index) => [
           index === 0 || lines[index - 1].attempt !== line.attempt ? h('div', { class: 'soft' }, line.attempt ? `attempt ${line.attempt}` : 'before the first attempt') : null,
           h('div', { title: `${exact(line.at)}${line.source ? `, ${line.source}` : ''}` }, line.text || ' ')]));
@@ -189,7 +189,7 @@ export default function jobPage(root, where, { may }) {
   }
 
   function drawEvents() {
-    const words = { attempt_failed: 'went wrong', run: 'run now', cancel_asked: 'asked to stop' };
+    const words = { attempt_failed: 'failed', run: 'run now', cancel_asked: 'cancellation requested' };
     const kept = last.history.map((one) => [one.at, `${one.attempt ? `attempt ${one.attempt} ` : ''}${words[one.what] ?? one.what}${one.who ? ` by ${one.who}` : ''}`]);
     const isKept = (event) => last.history.some((one) => KEPT_AS[event.kind]?.includes(one.what) && Math.abs(one.at - event.at) < 2000);
     const known = [...kept, ...events.filter((event) => !isKept(event)).map((event) => [event.at, event.kind.replaceAll('_', ' ')])].sort((a, b) => b[0] - a[0]);

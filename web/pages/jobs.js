@@ -8,7 +8,7 @@ import { table } from '../table.js';
 const PAGE = 50;
 const QUICK = [['', 'all'], ['state:running', 'running'], ['state:ready', 'ready'], ['state:delayed', 'delayed'], ['state:failed', 'failed'], ['state:completed', 'completed'], ['state:failed age<1h', 'failed in the last hour']];
 const ACTIONS = [['retry', 'Retry'], ['run', 'Run now'], ['cancel', 'Cancel'], ['delete', 'Delete'], ['priority', 'Priority…']];
-const DONE = { retry: 'started over', run: 'made to run', cancel: 'cancelled', delete: 'deleted', priority: 'changed' };
+const DONE = { retry: 'retried', run: 'set to run now', cancel: 'cancelled', delete: 'deleted', priority: 'changed' };
 
 const address = (search, cursor) => `#/jobs?${new URLSearchParams({ ...(search ? { search } : {}), ...(cursor ? { cursor } : {}) })}`;
 
@@ -36,7 +36,7 @@ export default function jobs(root, where, { me, may }) {
       { title: 'Name', class: 'name', cell: (job) => link(`job/${job.id}`, job.name) },
       { title: 'Queue', class: 'wide', cell: (job) => job.queue },
       ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (job) => job.tenant }] : []),
-      { title: 'Try', class: 'num wide', cell: (job) => (job.max_attempts ? `${job.attempts}/${job.max_attempts}` : job.attempts) },
+      { title: 'Attempts', class: 'num wide', cell: (job) => (job.max_attempts ? `${job.attempts}/${job.max_attempts}` : job.attempts) },
       { title: 'When', class: 'nowrap', cell: (job) => time(stateWord(job) === 'delayed' ? job.run_at : job.finished_at ?? job.updated_at) },
       { title: 'Payload', class: 'excerpt wide', cell: (job) => (job.progress?.percent !== undefined ? `${job.progress.percent} % ${job.progress.note ?? ''}` : excerpt(job)) },
     ],
@@ -67,7 +67,7 @@ export default function jobs(root, where, { me, may }) {
 
   function draw() {
     rows.set(page.jobs);
-    rows.none.textContent = page.next ? 'none so far; look further down' : 'no jobs found';
+    rows.none.textContent = page.next ? 'none found so far; continue with older jobs' : 'no jobs found';
     for (const row of rows.body.children) {
       const box = row.querySelector('input');
       if (box) box.checked = all || picked.has(Number(row.dataset.key));
@@ -81,16 +81,16 @@ export default function jobs(root, where, { me, may }) {
       !all && count && (count.count > picked.size || count.at_least) ? h('button', { class: 'small', id: 'pick-matches', onclick: () => { all = true; draw(); } }, `Select all ${counted()}`) : null,
       h('button', { class: 'small bare', onclick: () => { all = false; picked.clear(); draw(); } }, 'Clear')]);
     fill(pager, cursor ? h('a', { class: 'button', href: address(search) }, '« Newest') : null, h('span', { class: 'fill' }),
-      page.next ? h('a', { class: 'button', id: 'older', href: address(search, page.next) }, page.jobs.length ? 'Older ›' : 'Look further ›') : h('span', { class: 'soft' }, page.jobs.length ? 'that is all' : ''));
+      page.next ? h('a', { class: 'button', id: 'older', href: address(search, page.next) }, page.jobs.length ? 'Older ›' : 'Continue ›') : h('span', { class: 'soft' }, page.jobs.length ? 'end of list' : ''));
   }
 
   async function act(action, label) {
     const body = { action };
-    const what = all ? ['all ', counted(), search ? [' found by ', h('code', {}, search)] : ' of this server'] : [int(picked.size), picked.size === 1 ? ' job' : ' jobs'];
+    const what = all ? ['all ', counted(), search ? [' matching ', h('code', {}, search)] : ' of this server'] : [int(picked.size), picked.size === 1 ? ' job' : ' jobs'];
     const level = h('input', { type: 'number', id: 'ask-priority', value: '0', 'aria-label': 'Priority' });
-    const text = [h('p', {}, `${label.replace('…', '')}: `, what, '?'), action === 'priority' ? h('label', { class: 'field' }, h('span', {}, 'Priority (smaller runs first)'), level) : null,
-      all && count?.at_least ? h('p', { class: 'soft' }, 'There may be more than were counted; it is done to all of them.') : null,
-      action === 'cancel' ? h('p', { class: 'soft' }, 'Running jobs are asked to stop.') : null];
+    const text = [h('p', {}, `${label.replace('…', '')}: `, what, '?'), action === 'priority' ? h('label', { class: 'field' }, h('span', {}, 'Priority (smaller numbers run first)'), level) : null,
+      all && count?.at_least ? h('p', { class: 'soft' }, 'The count is a lower bound; the action applies to all matching jobs.') : null,
+      action === 'cancel' ? h('p', { class: 'soft' }, 'The workers of running jobs are asked to stop.') : null];
     if (!await ask(`${label.replace('…', '')} jobs`, text, label.replace('…', ''), action === 'delete')) return;
     if (action === 'priority') body.priority = Number(level.value);
     Object.assign(body, all ? { search } : { ids: [...picked] });
@@ -105,7 +105,7 @@ export default function jobs(root, where, { me, may }) {
     } while (body.cursor);
     delete body.cursor;
     toast(`${int(sum.done)} ${DONE[action]}`);
-    if (sum.refused > 0) toast(`${int(sum.refused)} not: ${sum.errors[0]?.message ?? 'they are gone'}`, true);
+    if (sum.refused > 0) toast(`${int(sum.refused)} failed: ${sum.errors[0]?.message ?? 'the jobs no longer exist'}`, true);
     all = false;
     picked.clear();
     fresh.look();

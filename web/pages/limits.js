@@ -3,9 +3,9 @@ import { ask, fill, h, int, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { table } from '../table.js';
 
-const KINDS = [['name_glob', 'name like'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON']];
+const KINDS = [['name_glob', 'name matches'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON matcher']];
 
-const QUOTA = [['jobs', 'jobs that have not ended'], ['payload_bytes', 'bytes of payloads'], ['blob_bytes', 'bytes of blobs'], ['handlers', 'handlers'], ['requests_in_flight', 'requests at a time'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'seconds of handlers per minute']];
+const QUOTA = [['jobs', 'unfinished jobs'], ['payload_bytes', 'payload bytes'], ['blob_bytes', 'blob bytes'], ['handlers', 'handlers'], ['requests_in_flight', 'concurrent requests'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'seconds of handlers per minute']];
 
 function about(matcher) {
   const [[key, value] = []] = Object.entries(matcher);
@@ -13,27 +13,27 @@ function about(matcher) {
   return known ? `${known[1]} ${value}` : JSON.stringify(matcher);
 }
 
-const speed = (limit) => `${limit.rate.per_second}/s${limit.rate.burst ? `, ${limit.rate.burst} at once` : ''}`;
+const speed = (limit) => `${limit.rate.per_second}/s${limit.rate.burst ? `, burst ${limit.rate.burst}` : ''}`;
 
 // A bound that holds for each value of something is no bound on all of them.
 function running(limit) {
   if (limit.max_running === undefined || limit.max_running === null) return int(limit.running);
-  return limit.group_by?.length ? `${int(limit.running)}, ${limit.max_running} each` : `${int(limit.running)} of ${limit.max_running}`;
+  return limit.group_by?.length ? `${int(limit.running)}, max ${limit.max_running} per group` : `${int(limit.running)} of ${limit.max_running}`;
 }
 
 export default function limits(root, where, { me, may }) {
   const tenant = where.query.get('tenant') ?? '';
   const query = tenant ? { tenant } : {};
   const rows = table({
-    label: 'Limits', key: (limit) => limit.id, empty: 'no limits: jobs start as fast as workers take them',
+    label: 'Limits', key: (limit) => limit.id, empty: 'no limits',
     columns: [
       { title: 'Limit', class: 'name', cell: (limit) => [limit.id, h('div', { class: 'narrow soft' }, about(limit.matcher), limit.rate ? `, ${speed(limit)}` : '')] },
-      { title: 'About jobs whose', class: 'name wide', cell: (limit) => about(limit.matcher) },
+      { title: 'Jobs', class: 'name wide', cell: (limit) => about(limit.matcher) },
       { title: 'Rate', class: 'num wide', cell: (limit) => (limit.rate ? speed(limit) : '–') },
       { title: 'Running', class: 'num', cell: running },
       { title: 'Waiting', class: 'num wide', cell: (limit) => int(limit.waiting ?? 0) },
       { title: 'Held back', class: 'num', cell: (limit) => (limit.held ? h('b', {}, int(limit.held)) : h('span', { class: 'zero' }, '0')) },
-      { title: 'Each', class: 'wide', cell: (limit) => (limit.group_by?.length ? limit.group_by.map((path) => path.join('.')).join(', ') : '–') },
+      { title: 'Per', class: 'wide', cell: (limit) => (limit.group_by?.length ? limit.group_by.map((path) => path.join('.')).join(', ') : '–') },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (limit) => h('div', { class: 'row-buttons' }, h('button', { class: 'small', onclick: () => edit(limit) }, 'Change'), h('button', { class: 'small danger', 'aria-label': `Remove ${limit.id}`, onclick: () => remove(limit) }, 'Remove')) }] : []),
     ],
   });
@@ -41,15 +41,15 @@ export default function limits(root, where, { me, may }) {
   const quotaRows = table({
     label: 'Quota', key: (row) => row.key,
     columns: [
-      { title: 'At most', class: 'name', cell: (row) => row.label },
-      { title: 'Now', class: 'num', cell: (row) => (row.now === undefined ? '–' : int(row.now)) },
+      { title: 'Resource', class: 'name', cell: (row) => row.label },
+      { title: 'In use', class: 'num', cell: (row) => (row.now === undefined ? '–' : int(row.now)) },
       { title: 'Quota', class: 'num', cell: (row) => int(row.max) },
     ],
   });
-  const quotaCard = h('section', { class: 'card flush', id: 'quota' }, h('h2', {}, 'Quota of the tenant'), quotaRows.node);
+  const quotaCard = h('section', { class: 'card flush', id: 'quota' }, h('h2', {}, 'Quotas of the tenant'), quotaRows.node);
   const whose = me.role === 'admin' ? h('form', { class: 'tools', onsubmit: (event) => { event.preventDefault(); location.hash = `#/limits?tenant=${encodeURIComponent(event.currentTarget.elements.tenant.value.trim())}`; } },
     h('label', { class: 'soft', for: 'limit-tenant' }, 'tenant'), h('input', { id: 'limit-tenant', name: 'tenant', value: tenant || me.tenant, size: 14 })) : null;
-  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Limits'), h('span', { class: 'soft' }, 'how fast, and how many at once'), h('span', { class: 'fill' }), whose, may('operator') ? h('button', { id: 'new-limit', onclick: () => edit(null) }, 'New limit') : null),
+  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Limits'), h('span', { class: 'soft' }, 'rate and concurrency limits'), h('span', { class: 'fill' }), whose, may('operator') ? h('button', { id: 'new-limit', onclick: () => edit(null) }, 'New limit') : null),
     place, h('section', { class: 'card flush' }, rows.node), quotaCard);
 
   function edit(limit) {
@@ -76,21 +76,21 @@ export default function limits(root, where, { me, may }) {
         if (inputs.group.value.trim()) body.group_by = inputs.group.value.split(',').map((path) => path.trim().split('.'));
         await call('PUT', `limits/${encodeURIComponent(inputs.id.value.trim())}`, { body, query });
         fill(place);
-        toast(`limit ${inputs.id.value} holds`);
+        toast(`limit ${inputs.id.value} saved`);
         fresh.look();
       } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
     }
     fill(place, h('form', { class: 'card', onsubmit: save }, h('h2', {}, limit ? `Change ${limit.id}` : 'New limit'), trouble,
-      h('div', { class: 'grid' }, field('Id', inputs.id), field('Jobs whose', kind), field('is or matches', inputs.what)),
-      h('div', { class: 'grid' }, field('Starts per second', inputs.rate), field('At once after a rest', inputs.burst), field('Running at once', inputs.running), field('For each', inputs.group, 'paths into the payload')),
+      h('div', { class: 'grid' }, field('Id', inputs.id), field('Jobs whose', kind), field('Value', inputs.what)),
+      h('div', { class: 'grid' }, field('Starts per second', inputs.rate), field('Burst', inputs.burst, 'starts at once after an idle time'), field('Maximum running', inputs.running), field('Group by', inputs.group, 'paths in the payload; each value has its own limit')),
       h('div', { class: 'tools' }, h('button', { class: 'main', type: 'submit', id: 'limit-save' }, 'Save'), h('button', { type: 'button', onclick: () => fill(place) }, 'Cancel'))));
     (limit ? inputs.what : inputs.id).focus();
   }
 
   async function remove(limit) {
-    if (!await ask('Remove limit', h('p', {}, `Remove ${limit.id}? Jobs it holds back may start at once.`), 'Remove', true)) return;
+    if (!await ask('Remove limit', h('p', {}, `Remove ${limit.id}? Jobs that it holds back can start at once.`), 'Remove', true)) return;
     await call('DELETE', `limits/${encodeURIComponent(limit.id)}`, { query });
-    toast(`limit ${limit.id} is gone`);
+    toast(`limit ${limit.id} removed`);
     fresh.look();
   }
 

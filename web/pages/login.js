@@ -12,7 +12,7 @@ export default function login(enter, trouble) {
     },
   },
   h('h1', {}, 'Sign in'),
-  h('p', { class: 'soft' }, 'This server wants a token. Whoever runs it makes one with ', h('code', {}, 'windlass token'), '.'),
+  h('p', { class: 'soft' }, 'This server requires an access token. Its administrator can create one with ', h('code', {}, 'windlass token'), '.'),
   trouble ? h('div', { class: 'notice bad', role: 'alert' }, trouble) : null,
   h('label', { class: 'field' }, h('span', {}, 'Token'), input),
   h('p', {}, h('label', {}, remember, ' Stay signed in on this computer')),

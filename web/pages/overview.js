@@ -34,8 +34,8 @@ export default function overview(root, where, { me, may }) {
   const tenantCard = h('section', { class: 'card flush', hidden: true }, h('h2', {}, 'Tenants'), tenants.node);
   const content = h('div', {},
     tiles,
-    wholeServer ? h('section', { class: 'card' }, h('div', { class: 'head' }, h('h2', {}, 'Jobs per second'), h('span', { class: 'fill' }), h('div', { class: 'group', role: 'group', 'aria-label': 'Span' }, buttons)), lines) : null,
-    h('section', { class: 'card' }, h('h2', {}, 'Figures'), figures),
+    wholeServer ? h('section', { class: 'card' }, h('div', { class: 'head' }, h('h2', {}, 'Jobs per second'), h('span', { class: 'fill' }), h('div', { class: 'group', role: 'group', 'aria-label': 'Time range' }, buttons)), lines) : null,
+    h('section', { class: 'card' }, h('h2', {}, 'Statistics'), figures),
     h('section', { class: 'card flush' }, h('h2', {}, 'Queues'), queues.node), tenantCard);
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'Overview'), h('span', { class: 'fill' }), may('worker') ? h('a', { class: 'button', href: '#/push' }, 'New job') : null), start, content);
 
@@ -69,12 +69,12 @@ export default function overview(root, where, { me, may }) {
     const parts = [['Oldest waiting', stats.oldest_ms === null ? '–' : span(stats.oldest_ms)]];
     if (stats.rates) {
       for (const [name, value] of Object.entries(stats.rates)) parts.push([`${name} / s`, rate(value)]);
-      for (const [name, value] of [['Pick-up', stats.pickup_ms], ['Run', stats.run_ms]]) {
+      for (const [name, value] of [['Queue time', stats.pickup_ms], ['Run time', stats.run_ms]]) {
         parts.push([`${name} p50 · p95 · p99`, value ? ['p50', 'p95', 'p99'].map((key) => span(value[key])).join(' · ') : '–']);
       }
       parts.push(['Waiting claims', int(stats.waiting_claims)]);
     }
-    parts.push([`Up for (${stats.version})`, span(stats.uptime_ms)]);
+    parts.push([`Uptime (${stats.version})`, span(stats.uptime_ms)]);
     fill(figures, parts.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
   }
 

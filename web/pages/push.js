@@ -11,7 +11,7 @@ function milliseconds(text) {
   const sizes = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)/g)];
   if (parts.map((part) => part[0]).join('').replace(/\s/g, '') !== text.replace(/\s/g, '') || parts.length === 0) {
-    throw new Error(`“${text}” is not a time; write it like 10s, 5m or 1h30m`);
+    throw new Error(`“${text}” is not a duration; use the form 10s, 5m or 1h30m`);
   }
   return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * sizes[unit], 0));
 }
@@ -49,25 +49,25 @@ export default function push(root, where, { me }) {
       if (value('tags')) job.tags = value('tags').split(',').map((tag) => tag.trim()).filter(Boolean);
       const answer = await post('jobs', job);
       const was = answer.existing.length > 0;
-      fill(done, h('div', { class: 'notice' }, was ? 'There is such a job already: ' : 'Pushed: ', link(`job/${answer.id}`, `job ${answer.id}`)));
+      fill(done, h('div', { class: 'notice' }, was ? 'A job with this unique key exists already: ' : 'Pushed: ', link(`job/${answer.id}`, `job ${answer.id}`)));
     } catch (error) {
       fill(done, h('div', { class: 'notice bad', role: 'alert' }, error.message));
     }
   }
 
   const form = h('form', { class: 'card', onsubmit: send },
-    h('div', { class: 'grid' }, field('Name', inputs.name, 'the kind of work'), field('Queue', inputs.queue)),
-    field('Payload', inputs.payload, 'JSON if it is JSON, else text'),
+    h('div', { class: 'grid' }, field('Name', inputs.name, 'workers claim jobs by name'), field('Queue', inputs.queue)),
+    field('Payload', inputs.payload, 'JSON, or text if it does not parse as JSON'),
     h('div', { class: 'grid' },
-      field('Not before', inputs.delay, 'from now'), field('Priority', inputs.priority, 'smaller runs first'), field('Attempts', inputs.retry, 'in all'),
-      field('Repeat', inputs.repeat), field('Unique', inputs.unique, 'one unfinished job per key'), field('Tags', inputs.tags)),
+      field('Delay', inputs.delay, 'before the job may run'), field('Priority', inputs.priority, 'smaller numbers run first'), field('Attempts', inputs.retry, 'including the first'),
+      field('Repeat', inputs.repeat, 'interval or cron rule'), field('Unique key', inputs.unique, 'at most one unfinished job per key'), field('Tags', inputs.tags)),
     h('button', { class: 'main', type: 'submit', id: 'push-send' }, 'Push'));
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'New job')), done,
-    h('div', { class: 'side' }, form, h('section', { class: 'card' }, h('h2', {}, 'The same elsewhere'), snippets(me))));
+    h('div', { class: 'side' }, form, h('section', { class: 'card' }, h('h2', {}, 'Push from a terminal'), snippets(me))));
 }
 
 function snippet(title, text) {
-  const copy = h('button', { class: 'small', onclick: () => navigator.clipboard?.writeText(text).then(() => toast('copied'), () => toast('copying is not allowed here', true)) }, 'Copy');
+  const copy = h('button', { class: 'small', onclick: () => navigator.clipboard?.writeText(text).then(() => toast('copied'), () => toast('the browser does not allow copying here', true)) }, 'Copy');
   return h('div', {}, h('div', { class: 'soft' }, title), h('div', { class: 'snippet' }, h('pre', { class: 'code' }, text), copy));
 }
 
@@ -75,6 +75,7 @@ export function snippets(me) {
   const usual = server === 'http://127.0.0.1:7373' || server === 'http://localhost:7373';
   const at = usual ? '' : ` --server ${server}`;
   const bearer = token.get() ? " -H 'Authorization: Bearer YOUR_TOKEN'" : '';
+  const ports = Object.entries(me.doors ?? {}).map(([dialect, address]) => `${dialect} on ${address}`).join(', ');
   const python = [
     'import json, urllib.request',
     `request = urllib.request.Request("${server}/api/v1/jobs",`,
@@ -86,11 +87,11 @@ export function snippets(me) {
     snippet('shell', `windlass push hello '{"to":"you"}'${at}`),
     snippet('curl', `curl ${server}/api/v1/jobs${bearer} --json '{"name":"hello","payload":{"to":"you"}}'`),
     snippet('Python', python),
-    me.doors?.bedrock ? snippet('Bedrock::Jobs', `printf 'CreateJob\\r\\nname: hello\\r\\ndata: {"to":"you"}\\r\\n\\r\\n' | nc ${me.doors.bedrock.replace(/:(\d+)$/, ' $1')}`) : null,
-    snippet('and a worker', `windlass work hello${at} -- cat`),
+    snippet('worker', `windlass work hello${at} -- cat`),
+    ports ? h('p', { class: 'soft' }, `Other protocols of this server: ${ports}`) : null,
   ];
 }
 
 export const firstSteps = (me) => h('section', { class: 'card', id: 'first-steps' },
-  h('h2', {}, 'No jobs yet: put in the first'),
-  h('p', { class: 'soft' }, 'Paste one of these into a terminal and watch this page, or use the form under ', link('push', 'New job'), '.'), snippets(me));
+  h('h2', {}, 'No jobs yet: push the first one'),
+  h('p', { class: 'soft' }, 'Paste one of these commands into a terminal and watch this page, or use the form ', link('push', 'New job'), '.'), snippets(me));

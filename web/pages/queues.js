@@ -9,8 +9,8 @@ export default function queues(root, where, { me, may }) {
     label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet',
     columns: [
       ...queueColumns(me.role === 'admin'),
-      { title: 'in', class: 'num wide', cell: (queue) => (queue.pushed_per_s ? `${rate(queue.pushed_per_s)}/s` : '–') },
-      { title: 'out', class: 'num wide', cell: (queue) => (queue.claimed_per_s ? `${rate(queue.claimed_per_s)}/s` : '–') },
+      { title: 'pushed', class: 'num wide', cell: (queue) => (queue.pushed_per_s ? `${rate(queue.pushed_per_s)}/s` : '–') },
+      { title: 'claimed', class: 'num wide', cell: (queue) => (queue.claimed_per_s ? `${rate(queue.claimed_per_s)}/s` : '–') },
       { title: 'empty in', class: 'num wide', cell: (queue) => emptyIn(queue) },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (queue) => h('button', { class: 'small', 'aria-label': `${queue.paused ? 'Resume' : 'Pause'} ${queue.queue}`, onclick: (event) => turn(queue, event.currentTarget) }, queue.paused ? 'Resume' : 'Pause') }] : []),
     ],
@@ -22,7 +22,7 @@ export default function queues(root, where, { me, may }) {
     button.disabled = true;
     try {
       await post(`queues/${encodeURIComponent(queue.queue)}/${queue.paused ? 'resume' : 'pause'}`, undefined, me.role === 'admin' ? { tenant: queue.tenant } : {});
-      toast(`${queue.queue} ${queue.paused ? 'goes on' : 'is paused: nothing of it is handed out, what runs goes on'}`);
+      toast(`${queue.queue} ${queue.paused ? 'resumed' : 'paused: its jobs are not handed out; running jobs continue'}`);
     } catch (error) { toast(error.message, true); }
     button.disabled = false;
     fresh.look();
@@ -31,13 +31,13 @@ export default function queues(root, where, { me, may }) {
   async function load(signal) {
     const answer = await get('queues', {}, signal);
     rows.set(answer.queues);
-    summary.textContent = `${int(answer.queues.length)} in all`;
+    summary.textContent = `${int(answer.queues.length)} ${answer.queues.length === 1 ? 'queue' : 'queues'}`;
   }
   // As far as the last minute tells; a queue that grows or stands still has no end in sight.
   function emptyIn(queue) {
     if (queue.ready === 0) return '–';
     if (queue.paused) return 'paused';
-    return queue.empty_in_ms === undefined ? 'not in sight' : span(queue.empty_in_ms);
+    return queue.empty_in_ms === undefined ? 'not shrinking' : span(queue.empty_in_ms);
   }
   const fresh = keepFresh({ load, every: 5000 });
   return fresh;

@@ -17,7 +17,7 @@ export default function schedules(root, where, { me, may }) {
       {
         title: 'Next runs', cell: (job) => {
           const [first, ...later] = job.next_runs ?? [];
-          if (!first) return 'never again';
+          if (!first) return 'none';
           return h('details', {}, h('summary', {}, time(first), h('span', { class: 'soft wide' }, `  ${exact(first).replace(/\.\d+/, '')}`)), h('ul', { class: 'timeline' }, later.map((run) => h('li', {}, h('span', {}, exact(run).replace(/\.\d+/, ''))))));
         },
       },
@@ -25,7 +25,7 @@ export default function schedules(root, where, { me, may }) {
     ],
   });
   const pager = h('div', { class: 'pager', hidden: true });
-  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Schedules'), h('span', { class: 'soft' }, 'jobs that repeat')), h('section', { class: 'card flush' }, rows.node, pager));
+  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Schedules'), h('span', { class: 'soft' }, 'repeating jobs')), h('section', { class: 'card flush' }, rows.node, pager));
 
   async function run(job) {
     try { await post(`jobs/${job.id}/run`, {}); toast(`job ${job.id} runs now`); } catch (error) { toast(error.message, true); }

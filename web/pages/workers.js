@@ -33,50 +33,50 @@ function condition(worker) {
 export default function workers(root, where, { me, may }) {
   const whose = (worker) => (me.role === 'admin' ? { tenant: worker.tenant } : {});
   const rows = table({
-    label: 'Workers', key: (worker) => worker.key, empty: 'no worker holds a job, has registered, or waits under a name',
+    label: 'Workers', key: (worker) => worker.key, empty: 'no workers: none has a job, is registered, or waits for jobs under a name',
     columns: [
-      { title: 'Worker', class: 'name who', cell: (worker) => [worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'without a name'), worker.registered?.address ? h('div', { class: 'soft' }, worker.registered.address) : null] },
-      { title: 'Does', cell: condition },
-      { title: 'By', class: 'wide', cell: (worker) => worker.by.join(', ') || '–' },
+      { title: 'Worker', class: 'name who', cell: (worker) => [worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'unnamed'), worker.registered?.address ? h('div', { class: 'soft' }, worker.registered.address) : null] },
+      { title: 'State', cell: condition },
+      { title: 'Protocol', class: 'wide', cell: (worker) => worker.by.join(', ') || '–' },
       ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (worker) => worker.tenant }] : []),
-      { title: 'Holds', class: 'num', cell: (worker) => `${int(worker.holds)}${worker.registered ? ` of ${int(worker.registered.slots)}` : ''}` },
+      { title: 'Running', class: 'num', cell: (worker) => `${int(worker.holds)}${worker.registered ? ` of ${int(worker.registered.slots)}` : ''}` },
       { title: 'Since', class: 'nowrap wide', cell: (worker) => time(worker.since) },
-      { title: 'Last sign', class: 'nowrap', cell: (worker) => (worker.claims ? 'now' : time(worker.last_sign || undefined)) },
+      { title: 'Last heartbeat', class: 'nowrap', cell: (worker) => (worker.claims ? 'now' : time(worker.last_sign || undefined)) },
       { title: 'Jobs', class: 'wide', cell: (worker) => [worker.jobs.slice(0, 5).map((job, index) => [index ? ', ' : '', link(`job/${job.id}`, `${job.name} #${job.id}`)]), worker.holds > 5 ? ` and ${int(worker.holds - 5)} more` : ''] },
       ...(may('operator') ? [{ title: '', class: 'right', cell: buttons }] : []),
     ],
   });
   const summary = h('span', { class: 'soft' });
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'Workers'), summary), h('section', { class: 'card flush' }, rows.node),
-    h('p', { class: 'soft' }, 'Workers that jobs are pushed to can be quieted and let go here. Those that ask for jobs by themselves are stopped where they run; pausing a queue keeps its jobs from all of them.'));
+    h('p', { class: 'soft' }, 'Registered workers, to which the server sends jobs, can be quieted and removed here. Workers that claim jobs themselves can only be stopped where they run; to keep jobs from all workers, pause the queue.'));
 
   function buttons(worker) {
     if (!worker.registered) return null;
     const quiet = worker.registered.quiet;
     return h('div', { class: 'row-buttons' },
       h('button', { class: 'small', 'aria-label': `${quiet ? 'Wake' : 'Quiet'} ${worker.worker}`, onclick: () => turn(worker, quiet ? 'wake' : 'quiet') }, quiet ? 'Wake' : 'Quiet'),
-      h('button', { class: 'small danger', 'aria-label': `Let ${worker.worker} go`, onclick: () => dismiss(worker) }, 'Let go'));
+      h('button', { class: 'small danger', 'aria-label': `Remove ${worker.worker}`, onclick: () => dismiss(worker) }, 'Remove'));
   }
 
   async function turn(worker, what) {
     try {
       await post(`workers/${encodeURIComponent(worker.worker)}/${what}`, undefined, whose(worker));
-      toast(what === 'quiet' ? `${worker.worker} is given no more jobs; what it has goes on` : what === 'wake' ? `${worker.worker} is given jobs again` : `${worker.worker} is let go`);
+      toast(what === 'quiet' ? `${worker.worker} gets no new jobs; its running jobs continue` : what === 'wake' ? `${worker.worker} gets jobs again` : `${worker.worker} removed`);
     } catch (error) { toast(error.message, true); }
     fresh.look();
   }
 
   async function dismiss(worker) {
-    const text = `Let ${worker.worker} go? ${worker.holds ? `The ${int(worker.holds)} jobs it has count as failed.` : 'It has no jobs.'} It may register again.`;
-    if (await ask('Let worker go', h('p', {}, text), 'Let go', true)) turn(worker, 'dismiss');
+    const text = `Remove ${worker.worker}? ${worker.holds ? `Its ${int(worker.holds)} running jobs fail.` : 'It has no running jobs.'} It may register again.`;
+    if (await ask('Remove worker', h('p', {}, text), 'Remove', true)) turn(worker, 'dismiss');
   }
 
   async function load(signal) {
     const answer = await get('workers', {}, signal);
     const all = together(answer);
     rows.set(all);
-    const waiting = answer.waiting_claims === undefined ? '' : `; claims that wait: ${int(answer.waiting_claims)}`;
-    summary.textContent = `${answer.more ? 'at least ' : ''}${int(all.filter((worker) => worker.holds).length)} hold jobs, ${int(answer.registered.length)} registered${waiting}`;
+    const waiting = answer.waiting_claims === undefined ? '' : `, ${int(answer.waiting_claims)} waiting claims`;
+    summary.textContent = `${answer.more ? 'at least ' : ''}${int(all.filter((worker) => worker.holds).length)} with running jobs, ${int(answer.registered.length)} registered${waiting}`;
   }
   const fresh = keepFresh({ load, every: 5000 });
   return fresh;

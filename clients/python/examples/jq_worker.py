@@ -132,21 +132,21 @@ class Worker:
     def take(self, path: str, meant: str | None, body: bytes) -> tuple[int, str]:
         """What to say to a job that the server sends: at once, the work comes afterwards."""
         if not path.endswith("/worker-job"):
-            return 404, "a worker answers POST /worker-job and nothing else"
+            return 404, "not found; a worker accepts only POST /worker-job"
         # The first job may come before the answer to the registration.
         self.registered.wait(4)
         if self.leaving or meant != self.id:
-            return 503, "this worker takes no more jobs, or is not the one that is meant"
+            return 503, "this worker is shutting down, or has another id"
         try:
             fields = msgpack.unpackb(body, strict_map_key=False)
             timeout_s = fields["timeout"] if fields["timeout"] is not None else float("inf")
             job = Job(fields["job_id"], fields["name"], fields["argument"], timeout_s, fields["attempt"])
         except Exception as error:
-            return 400, f"the body cannot be read: {error}"
+            return 400, f"invalid body: {error}"
         if job.name not in HANDLERS:
             return 404, f"no handler for {job.name}"
         if not self.places.acquire(blocking=False):
-            return 503, "as many jobs as this worker takes"
+            return 503, "this worker has reached its maximum number of jobs"
         with self.idle:
             self.running += 1
         threading.Thread(target=self.run, args=(job, meant), name=f"job-{job.id}", daemon=True).start()
@@ -155,7 +155,7 @@ class Worker:
     def run(self, job: Job, worker_id: str) -> None:
         started = time.monotonic()
         try:
-            log.info("job %s %s begins, attempt %d", job.id, job.name, job.attempt)
+            log.info("job %s %s started, attempt %d", job.id, job.name, job.attempt)
             end = outcome(job)
             # Before the server hears of it: it may send the next one at once.
             self.places.release()
@@ -177,11 +177,11 @@ class Worker:
                 if refused.status in (400, 413) and end["type"] == "success":
                     end = failure(job, f"the server refused the result: {refused}", should_retry=False)
                     continue
-                log.warning("the end of job %s is not wanted: %s", job.id, refused)
+                log.warning("the server did not accept the outcome of job %s: %s", job.id, refused)
                 return
             except OSError as error:
                 if time.monotonic() + pause > until:
-                    log.error("the end of job %s could not be told: %s", job.id, error)
+                    log.error("cannot report the outcome of job %s: %s", job.id, error)
                     return
                 time.sleep(pause)
                 pause = min(2 * pause, 3.0)
@@ -203,7 +203,7 @@ class Worker:
             said = error.read()
             if error.code >= 500:
                 # The same may work in a moment.
-                raise ConnectionError(f"the server answered {error.code}") from error
+                raise ConnectionError(f"the server responded with status {error.code}") from error
             try:
                 raise Refused(error.code, msgpack.unpackb(said)["message"]) from error
             except (ValueError, KeyError, TypeError):
@@ -222,7 +222,7 @@ class Worker:
                 log.info("registered as %s", self.id)
                 return
             except OSError as error:
-                log.warning("the server is not there yet: %s", error)
+                log.warning("cannot register yet: %s", error)
                 self.stopping.wait(1)
 
     def keep_alive(self) -> None:
@@ -231,10 +231,10 @@ class Worker:
                 self.call("POST", "/worker/ping", worker_id=self.id)
             except Refused as refused:
                 if refused.status == 404 and not self.leaving:
-                    log.warning("the server has let this worker go; registering anew")
+                    log.warning("the server has removed this worker; registering again")
                     self.register()
             except OSError as error:
-                log.warning("the server does not answer; what runs goes on: %s", error)
+                log.warning("the server does not respond; running jobs continue: %s", error)
 
     def live(self) -> None:
         try:
@@ -249,17 +249,17 @@ class Worker:
         try:
             self.call("DELETE", "/worker?drain=true", worker_id=self.id)
         except (OSError, Refused) as error:
-            log.warning("the server could not be told that this worker leaves: %s", error)
+            log.warning("cannot tell the server that this worker is shutting down: %s", error)
         self.leaving = True
         with self.idle:
-            log.info("ending what runs: %d", self.running)
+            log.info("shutting down: waiting for %d jobs", self.running)
             is_done = self.idle.wait_for(lambda: self.running == 0, timeout=grace_s)
         if not is_done:
-            log.warning("%d jobs are not done; they are tried again elsewhere", self.running)
+            log.warning("%d jobs are not finished; other workers retry them", self.running)
             try:
                 self.call("DELETE", "/worker", worker_id=self.id)
             except (OSError, Refused) as error:
-                log.warning("the server could not be told: %s", error)
+                log.warning("cannot unregister: %s", error)
 
 
 def outcome(job: Job) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--token", default=os.environ.get("JQ_TOKEN"))
     parser.add_argument("--name", default="python")
     parser.add_argument("--max-jobs", type=int, default=4)
-    parser.add_argument("--grace", type=float, default=30.0, help="seconds for running jobs to end when told to stop")
+    parser.add_argument("--grace", type=float, default=30.0, help="seconds for running jobs to finish at shutdown")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
@@ -309,7 +309,7 @@ def main() -> None:
     def stop(number: int, _frame: Any) -> None:
         if told.is_set():
             os._exit(1)
-        log.info("told to stop by %s; once more to stop at once", signal.Signals(number).name)
+        log.info("shutting down after %s; send the signal again to exit at once", signal.Signals(number).name)
         told.set()
 
     signal.signal(signal.SIGTERM, stop)
@@ -322,7 +322,7 @@ def main() -> None:
     worker.leave(options.grace)
     worker.stopping.set()
     worker.http.shutdown()
-    log.info("ended")
+    log.info("stopped")
 
 
 if __name__ == "__main__":

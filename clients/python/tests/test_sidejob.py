@@ -423,7 +423,7 @@ class Calls(WithServer):
             job.wait("completed", within=0.1)
 
     def test_a_server_that_is_not_there_is_said_so(self) -> None:
-        with self.assertRaisesRegex(Unreachable, "^calling http://127.0.0.1:9/sidejob: "):
+        with self.assertRaisesRegex(Unreachable, "^cannot call http://127.0.0.1:9/sidejob: "):
             Client("http://127.0.0.1:9/sidejob").job(1).info()
         with self.assertRaises(Unreachable):
             asyncio.run(AsyncClient("http://127.0.0.1:9/sidejob").job(1).info())

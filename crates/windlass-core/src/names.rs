@@ -16,7 +16,7 @@ pub const TENANT_BYTES_MAX: usize = 64;
 pub enum BadName {
     #[error("{what} must not be empty")]
     Empty { what: &'static str },
-    #[error("{what} is {bytes} bytes long; at most {max} are allowed")]
+    #[error("{what} is {bytes} bytes long; the maximum is {max}")]
     TooLong { what: &'static str, bytes: usize, max: usize },
     #[error("{what} must not contain the character {character:?}")]
     Character { what: &'static str, character: char },

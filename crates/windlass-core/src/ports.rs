@@ -79,21 +79,21 @@ pub struct Port {
 pub enum PortError {
     #[error("invalid port name: {name}")]
     BadName { name: String },
-    #[error("there is no {side} {name}")]
+    #[error("{side} {name} not found")]
     Missing { side: Side, name: String },
     #[error("not JSON: {reason}")]
     NotJson { reason: String },
-    #[error("a value nests deeper than {max} levels")]
+    #[error("a value is nested deeper than {max} levels")]
     TooDeep { max: usize },
-    #[error("a value is {bytes} bytes long; at most {max} are allowed")]
+    #[error("a value is {bytes} bytes long; the maximum is {max}")]
     ValueTooLong { bytes: usize, max: usize },
-    #[error("{side} {name} would hold {items} values; at most {max} are allowed")]
+    #[error("{side} {name} would contain {items} values; the maximum is {max}")]
     TooManyItems { side: Side, name: String, items: usize, max: usize },
-    #[error("there would be {ports} {side}s; at most {max} are allowed")]
+    #[error("the job would have {ports} {side}s; the maximum is {max}")]
     TooManyPorts { side: Side, ports: usize, max: usize },
-    #[error("ports and state would take {bytes} bytes; at most {max} are allowed")]
+    #[error("ports and state would have {bytes} bytes; the maximum is {max}")]
     TooLarge { bytes: usize, max: usize },
-    #[error("nothing to connect to")]
+    #[error("no port to connect to")]
     NoDestination,
 }
 

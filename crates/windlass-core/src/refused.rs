@@ -5,32 +5,30 @@ use crate::state::StateName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("the lease is no longer yours: it ended, or the job was given to someone else")]
+    #[error("the lease is lost: it expired, or the job was given to another worker")]
     LeaseLost,
-    #[error("the lease has not ended yet")]
+    #[error("the lease has not expired yet")]
     LeaseLive,
     #[error("the job is not running")]
     NotRunning,
-    #[error("the job is running; wait for it to end, or cancel it first")]
+    #[error("the job is running; wait until it ends, or cancel it first")]
     Running,
     #[error("the job is not due yet")]
     NotDue,
-    #[error("no worker can be given this job now: it is {0}")]
+    #[error("the job cannot be claimed: it is {0}")]
     NotClaimable(StateName),
     #[error("the job is already {0}")]
     Settled(StateName),
-    #[error("the job waits for its family")]
+    #[error("the job waits for its parent or children")]
     Waiting,
-    #[error("the job has children that are not settled")]
+    #[error("the job has unfinished children")]
     HasChildren,
     #[error("the job is being terminated")]
     Terminating,
-    #[error("the job is not kept any longer than its keep policy says, and that time is not over")]
+    #[error("the retention time of the job is not over")]
     StillKept,
     /// Found by the store's unique index; the rules in this crate never return it.
-    #[error(
-        "job {0} has the unique key or the alias of this one; wait until it lets go of it, or cancel it first"
-    )]
+    #[error("job {0} has the same unique key or alias; wait until it is finished, or cancel it first")]
     KeyTaken(JobId),
 }
 

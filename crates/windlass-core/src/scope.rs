@@ -24,13 +24,13 @@ pub const PART_BYTES_MAX: usize = 2 * crate::names::NAME_BYTES_MAX + 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadScope {
-    #[error("a queue must be named: QUEUE or QUEUE/NAME, both may be GLOB patterns")]
+    #[error("a queue must not be empty; use QUEUE or QUEUE/NAME, both may be GLOB patterns")]
     Empty,
-    #[error("at most {PARTS_MAX} queues can be named")]
+    #[error("too many queues; the maximum is {PARTS_MAX}")]
     TooMany,
     #[error("the name of a queue or job is too long")]
     TooLong,
-    #[error("names of queues have no control characters")]
+    #[error("the name of a queue or job must not contain control characters")]
     Character,
 }
 

@@ -108,7 +108,7 @@ impl Caller {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTenant {
-    #[error("only an admin may name another tenant; leave `tenant` out")]
+    #[error("only an admin may give another tenant; remove `tenant`")]
     NotYours,
     #[error("{0}")]
     Name(String),

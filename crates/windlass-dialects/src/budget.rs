@@ -46,7 +46,7 @@ pub struct Share {
 
 /// No memory for a request of this size now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server is busy with other large requests; try again")]
+#[error("the server is busy with other large requests; retry later")]
 pub struct Busy;
 
 impl Default for Budget {

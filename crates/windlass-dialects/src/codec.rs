@@ -51,7 +51,7 @@ pub fn read<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Resu
         Encoding::Json => {
             // Checked once for the whole body, so that the parser need not check each text again.
             let text = std::str::from_utf8(bytes)
-                .map_err(|e| Malformed(format!("the body is not UTF-8 from byte {} on", e.valid_up_to())))?;
+                .map_err(|e| Malformed(format!("the body is not valid UTF-8 at byte {}", e.valid_up_to())))?;
             serde_json::from_str(text).map_err(|e| Malformed(e.to_string()))
         }
         Encoding::Msgpack => msgpack::read(bytes),
@@ -65,7 +65,7 @@ pub fn read_map<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> 
         Encoding::Json => bytes.trim_ascii_start().first().is_none_or(|byte| *byte == b'{'),
         Encoding::Msgpack => bytes.first().is_none_or(|byte| matches!(byte, 0x80..=0x8f | 0xde | 0xdf)),
     };
-    if is_map { read(encoding, bytes) } else { Err(Malformed("the body must be an object".into())) }
+    if is_map { read(encoding, bytes) } else { Err(Malformed("the body must be a JSON object".into())) }
 }
 
 /// Text, borrowed from the request unless it contains escapes.
@@ -119,7 +119,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
         if from.is_human_readable() {
             let text = <&'de serde_json::value::RawValue>::deserialize(from)?.get();
             if nests_too_deep(text.as_bytes()) {
-                return Err(D::Error::custom(format_args!("a value is nested more than {DEPTH_MAX} deep")));
+                return Err(D::Error::custom(format_args!(
+                    "a value is nested deeper than {DEPTH_MAX} levels"
+                )));
             }
             return Ok(Raw::Json(text));
         }

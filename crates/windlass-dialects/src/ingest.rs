@@ -79,7 +79,7 @@ impl Ingest {
                 },
                 Ok(_) => wait = WAIT_FIRST,
                 Err(error) => {
-                    tracing::warn!("jobs wait in the journal: {error}");
+                    tracing::warn!("cannot move jobs from the journal to the store; retrying: {error}");
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
@@ -154,7 +154,7 @@ impl Ingest {
         let told = tokio::task::spawn_blocking(move || journal.rsync(token, now)).await;
         if let Ok(Err(error)) = told {
             // The lines are delivered again, skipped by their position, and acknowledged then.
-            tracing::warn!(%error, "lines of the journal stay though the store has them");
+            tracing::warn!(%error, "cannot acknowledge journal lines that are in the store; they are read again");
         }
     }
 
@@ -186,10 +186,10 @@ impl Ingest {
                     by_tenant.entry(tenant).or_default().push(Entry { position, push });
                 }
                 Some(Err(why)) => {
-                    tracing::error!("line {} of the journal is left out: {why}", line.id)
+                    tracing::error!("journal line {} is skipped: {why}", line.id)
                 }
                 None => {
-                    tracing::error!("line {} of the journal is left out: unknown type {}", line.id, line.kind)
+                    tracing::error!("journal line {} is skipped: unknown type {}", line.id, line.kind)
                 }
             }
         }
@@ -229,7 +229,10 @@ async fn push(engine: Engine, key: String, tenant: Tenant, entries: Vec<Entry>) 
                 let (fitting, large): (Vec<Entry>, Vec<Entry>) =
                     part.into_iter().partition(|entry| entry.push.payload.bytes.len() <= max);
                 let count = large.len();
-                tracing::error!("{count} jobs of {tenant} are left out: payloads larger than {max} bytes");
+                tracing::error!(
+                    "{count} jobs of tenant {tenant} are skipped: their payloads are larger than {max} \
+                 bytes"
+                );
                 parts.push(fitting);
             }
             Err(error) => return Err(error),

@@ -110,8 +110,7 @@ pub(crate) async fn serve_http(
 }
 
 fn too_many_connections() -> String {
-    let body =
-        r#"{"error":{"code":"too_many_connections","message":"too many connections; try again later"}}"#;
+    let body = r#"{"error":{"code":"too_many_connections","message":"too many connections; retry later"}}"#;
     format!(
         "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -164,7 +163,7 @@ async fn serve_connection<S>(
         tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "connection ended");
+                    tracing::debug!(%error, "connection failed");
                 }
                 return;
             }
@@ -184,7 +183,7 @@ fn is_ambiguous(headers: &HeaderMap) -> bool {
 }
 
 fn refuse_ambiguous() -> Response {
-    let message = r#"{"error":{"code":"ambiguous_request","message":"one Host, and a length or a transfer coding, not both"}}"#;
+    let message = r#"{"error":{"code":"ambiguous_request","message":"send one Host header, and either Content-Length or Transfer-Encoding"}}"#;
     let mut answer = answer(StatusCode::BAD_REQUEST, JSON, message);
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
@@ -237,7 +236,10 @@ impl<S> Paced<S> {
         let timeout = self.write_timeout;
         let stalled = self.stalled.get_or_insert_with(|| sleep(timeout));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no more of the answer")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "timed out: the client does not read the response",
+        )))
     }
 }
 
@@ -284,7 +286,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
                     ready!(header.as_mut().poll(cx));
                     Poll::Ready(Err(io::Error::new(
                         io::ErrorKind::TimedOut,
-                        "the header did not come in time",
+                        "timed out: the request header is incomplete",
                     )))
                 }
                 None => Poll::Pending,

@@ -191,24 +191,24 @@ pub enum Content {
 /// Reason for refusing a request before its handler runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("there is nothing at {path}; the calls are listed at /api/openapi.json")]
+    #[error("no resource at {path}; /api/openapi.json lists all calls")]
     NoRoute { path: String },
-    #[error("{method} is not possible here; use {allow}")]
+    #[error("{method} is not allowed here; use {allow}")]
     Method { method: String, allow: String },
-    #[error("a valid token is needed: send `Authorization: Bearer wl_…`")]
+    #[error("a valid token is required: send `Authorization: Bearer wl_…`")]
     NoToken,
-    #[error("this needs the role {needed}; your token has the role {has}")]
+    #[error("this call requires the role {needed}; your token has the role {has}")]
     Role { needed: Role, has: Role },
     #[error(
-        "the host name {host:?} is not one of this server's; use localhost, or add the name to `hosts` in the \
-         server's configuration"
+        "unknown host name {host:?}; use localhost, or add the name to `hosts` in the configuration \
+         of the server"
     )]
     Host { host: String },
     #[error("requests from other web sites are not accepted")]
     Origin,
-    #[error("compressed bodies are not accepted; send it without Content-Encoding")]
+    #[error("compressed bodies are not supported; send the body without Content-Encoding")]
     Compressed,
-    #[error("the path is not valid: percent-encoded parts must be UTF-8")]
+    #[error("invalid path: percent-encoded parts must be UTF-8")]
     Path,
     /// Message of the engine.
     #[error("{0}")]
@@ -276,11 +276,11 @@ pub struct WrongType {
 /// Reason why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
-    #[error("the body is larger than the {max} bytes that this call takes; send less at once")]
+    #[error("the body is larger than the maximum of {max} bytes for this call; send less data per call")]
     TooLarge { max: usize },
-    #[error("the body did not arrive in time")]
+    #[error("timed out while reading the body")]
     Slow,
-    #[error("the connection ended before the body did")]
+    #[error("the connection was closed before the end of the body")]
     CutOff,
     #[error("{0}")]
     Busy(#[from] Busy),
@@ -309,7 +309,7 @@ pub fn status_of(error: &EngineError) -> StatusCode {
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     if status.is_server_error() {
-        tracing::warn!(code = error.code(), "a call failed: {error}");
+        tracing::warn!(code = error.code(), "request failed: {error}");
     }
     status
 }

@@ -120,7 +120,7 @@ impl Server {
     pub fn state<T: Running>(&self) -> &T {
         let states = self.running.iter().map(|(_, running)| &**running as &dyn Any);
         let found = states.into_iter().find_map(|state| state.downcast_ref::<T>());
-        found.unwrap_or_else(|| panic!("{} does not run", std::any::type_name::<T>()))
+        found.unwrap_or_else(|| panic!("{} is not running", std::any::type_name::<T>()))
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -178,7 +178,9 @@ impl Values {
                 let asked = self.get(name).is_some_and(|entry| entry.source != ValueSource::Default);
                 Ok(Bind { addresses: addresses.collect(), text, asked })
             }
-            Err(error) => Err(self.bad(name, format_args!("{text:?} is not an address HOST:PORT: {error}"))),
+            Err(error) => {
+                Err(self.bad(name, format_args!("{text:?} is not an address of the form HOST:PORT: {error}")))
+            }
         }
     }
 

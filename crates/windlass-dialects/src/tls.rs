@@ -16,13 +16,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("reading {path}: {error}")]
+    #[error("cannot read {path}: {error}")]
     File { path: String, error: String },
-    #[error("{path} holds no certificate")]
+    #[error("{path} contains no certificate")]
     NoCertificate { path: String },
-    #[error("the certificate and the key do not work together: {0}")]
+    #[error("the certificate and the private key do not match: {0}")]
     Unusable(#[from] rustls::Error),
-    #[error("no client could be believed by {path}: {error}")]
+    #[error("cannot use {path} to verify client certificates: {error}")]
     ClientCa { path: String, error: String },
 }
 
@@ -94,9 +94,9 @@ impl Tls {
         };
         if look.is_some_and(|known| known != self.files.changed_at()) {
             match self.reload() {
-                Ok(()) => tracing::info!("certificate {} read again", self.files.certificate.display()),
+                Ok(()) => tracing::info!("certificate {} reloaded", self.files.certificate.display()),
                 Err(error) => {
-                    tracing::warn!(%error, "the changed certificate cannot be used; keeping the old one")
+                    tracing::warn!(%error, "cannot reload the certificate; the old one stays in use")
                 }
             }
         }
@@ -164,7 +164,7 @@ fn changed_at(path: &Path) -> Option<SystemTime> {
 fn warn_if_others_can_read(key: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if std::fs::metadata(key).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0) {
-        tracing::warn!("the private key {} can be read by others; chmod 600 it", key.display());
+        tracing::warn!("other users can read the private key {}; restrict it with chmod 600", key.display());
     }
 }
 

@@ -402,11 +402,11 @@ impl Engine {
         inner.timers.close();
         tokio::select! {
             () = inner.shutdown.emptied() => {}
-            () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store while calls are on their way"),
+            () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store although some calls have not ended"),
         }
         inner.note_time().await;
         if let Err(error) = inner.store.close().await {
-            tracing::error!(%error, "closing the store");
+            tracing::error!(%error, "cannot close the store");
         }
     }
 

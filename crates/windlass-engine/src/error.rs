@@ -9,27 +9,30 @@ use windlass_store::StoreError;
 pub enum EngineError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the payload is {bytes} bytes long; at most {max} are allowed")]
+    #[error("the payload is {bytes} bytes long; the maximum is {max}")]
     TooLarge { bytes: usize, max: usize },
-    #[error("the result or error is {bytes} bytes long; at most {max} are allowed")]
+    #[error("the result or error is {bytes} bytes long; the maximum is {max}")]
     ReportTooLarge { bytes: usize, max: usize },
-    #[error("the blob is larger than {max} bytes, which is the most this server takes (blobs.bytes_max)")]
+    #[error("the blob is larger than the maximum of {max} bytes (blobs.bytes_max)")]
     BlobTooLarge { max: u64 },
-    #[error("{count} entries in one call; at most {max} are allowed, send several calls")]
+    #[error("{count} entries in one call; the maximum is {max}, send several calls")]
     TooMany { count: usize, max: usize },
-    #[error("too many claims are waiting; ask again without waiting, or later")]
+    #[error("too many waiting claims; claim without waiting, or retry later")]
     TooManyWaiters,
     #[error(
-        "this tenant has its quota of {max} {what}; try again when it has fewer, or have an admin raise the quota \
-         (PUT /api/v1/tenants/TENANT/quota)"
+        "this tenant has reached its quota of {max} {what}; retry when it uses less, or ask an admin \
+         to raise the quota (PUT /api/v1/tenants/TENANT/quota)"
     )]
     Quota { what: &'static str, max: u64 },
-    #[error("this token is not for {what}; an admin can make another (`windlass token create --queue`)")]
+    #[error(
+        "this token has no access to {what}; an admin can create another token (`windlass token create \
+     --queue`)"
+    )]
     OutOfScope { what: String },
     /// Nothing was written: every commit lost to a concurrent change.
-    #[error("the job is changed by others again and again; try again")]
+    #[error("the job is changed concurrently by others; retry")]
     Contended,
-    #[error("the server is shutting down; try again in a moment")]
+    #[error("the server is shutting down; retry in a moment")]
     ShuttingDown,
 }
 
@@ -57,7 +60,7 @@ impl EngineError {
     /// Error after a part of the call was committed: it must not claim that nothing was written.
     pub(crate) fn with_a_part_written(self) -> EngineError {
         let unknown = |why: &dyn std::fmt::Display| {
-            StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
+            StoreError::Unknown(format!("only part of the batch was written: {why}")).into()
         };
         match self {
             EngineError::Store(StoreError::Full(why) | StoreError::Unavailable(why)) => unknown(&why),
@@ -94,14 +97,14 @@ impl EngineError {
 /// Refusal of one entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbError {
-    #[error("there is no such job")]
+    #[error("job not found")]
     NotFound,
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The run continues; its worker may report a smaller result.
     #[error(
-        "the result or error is {bytes} bytes long; at most {max} are allowed; the job is still yours: settle it with less, or \
-         put the data elsewhere and report where"
+        "the result or error is {bytes} bytes long; the maximum is {max}; you still hold the lease: \
+         settle the job with less data, or store the data elsewhere"
     )]
     ReportTooLarge { bytes: usize, max: usize },
 }
@@ -119,11 +122,11 @@ impl VerbError {
 /// Reason why a push created no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushRefused {
-    #[error("job {0} holds this unique key")]
+    #[error("job {0} has this unique key")]
     Duplicate(JobId),
-    #[error("there is no job {0} to be the parent")]
+    #[error("parent job {0} not found")]
     NoParent(JobId),
-    #[error("the parent is {0}; only a running or waiting job can be given children to wait for")]
+    #[error("the parent is {0}; children can be added only to a running or waiting job")]
     ParentNotActive(StateName),
 }
 

@@ -338,7 +338,7 @@ impl Inner {
             let events = chunk.iter().map(|id| verbs::JobEvent { id: *id, event: Event::Delete }).collect();
             // Boxed, because this is recursive.
             if let Err(error) = Box::pin(self.change(None, events, Vec::new())).await {
-                tracing::warn!(%error, "settled children could not be deleted");
+                tracing::warn!(%error, "cannot delete finished children");
                 return;
             }
         }
@@ -346,5 +346,5 @@ impl Inner {
 }
 
 fn too_deep() -> EngineError {
-    StoreError::Unavailable("the family of the job is too deep".to_owned()).into()
+    StoreError::Unavailable("the job tree is too deep".to_owned()).into()
 }

@@ -38,7 +38,7 @@ enum Net {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of: loopback, private, any, an address, or a block like 10.0.0.0/8")]
+#[error("{0:?} is not loopback, private, any, an IP address, or a CIDR block such as 10.0.0.0/8")]
 pub struct BadNet(String);
 
 impl Allowed {

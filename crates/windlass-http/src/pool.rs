@@ -28,11 +28,11 @@ type TlsSource = Arc<dyn Fn() -> Result<Arc<ClientConfig>, String> + Send + Sync
 /// Call without a response. The request may have arrived all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    #[error("looking up {host}: {source}")]
+    #[error("cannot resolve {host}: {source}")]
     Lookup { host: String, source: io::Error },
-    #[error("{host} is not among the addresses this server may call")]
+    #[error("this server may not call {host}")]
     NotAllowed { host: String },
-    #[error("connecting: {0}")]
+    #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// TLS cannot begin: no certificates to trust, or a host that no certificate can name.
     #[error("{0}")]
@@ -179,10 +179,10 @@ impl Pool {
         }
         let host = self.target.host();
         let source =
-            self.tls.as_ref().ok_or_else(|| CallError::NoTls("https is not called here".to_owned()))?;
+            self.tls.as_ref().ok_or_else(|| CallError::NoTls("https is not supported here".to_owned()))?;
         let config = source().map_err(CallError::NoTls)?;
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| CallError::NoTls(format!("{host} is no name that a certificate has")))?;
+            .map_err(|_| CallError::NoTls(format!("{host} is not a valid host name for TLS")))?;
         match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => handshake(stream).await,
             Err(source) => Err(CallError::Tls { host: host.to_owned(), source }),
@@ -197,7 +197,7 @@ async fn handshake(
     // Ends when the other side closes the connection, or the sender is dropped.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "an outgoing connection ended");
+            tracing::debug!(%error, "an outgoing connection failed");
         }
     });
     Ok(sender)

@@ -28,7 +28,7 @@ impl fmt::Debug for Signer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a signing key has at least {KEY_BYTES_MIN} characters; make one with: openssl rand -hex 32")]
+#[error("a signing key must have at least {KEY_BYTES_MIN} characters; create one with: openssl rand -hex 32")]
 pub struct ShortKey;
 
 impl Signer {

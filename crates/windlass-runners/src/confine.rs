@@ -32,20 +32,20 @@ pub fn finish(holds: &mut Vec<String>) {
     linux::finish(holds);
     // Last: threads count towards RLIMIT_NPROC, and landlock needs a descriptor.
     if set(Resource::Nproc, 0).and_then(|()| set(Resource::Nofile, FILES)).is_ok() {
-        holds.push("no processes or files".to_owned());
+        holds.push("no new processes or files".to_owned());
     }
 }
 
 /// Missing mechanisms, as texts for the operator; `holds` is the list that the process reported at startup.
 pub fn missing(holds: &[String]) -> Vec<&'static str> {
     let mut wanted = vec![
-        ("limits", "limits of the system"),
-        ("landlock", "all of landlock (Linux 6.12)"),
+        ("limits", "resource limits (setrlimit)"),
+        ("landlock", "full landlock (Linux 6.12)"),
         ("seccomp", "seccomp"),
-        ("no processes or files", "limits on processes and files"),
+        ("no new processes or files", "limits on processes and files"),
     ];
     if rustix::process::geteuid().is_root() {
-        wanted.push(("a user of its own", "a user of their own"));
+        wanted.push(("separate user", "a separate user"));
     }
     wanted.retain(|(part, _)| !holds.iter().any(|held| held == part));
     wanted.into_iter().map(|(_, words)| words).collect()
@@ -86,18 +86,18 @@ mod linux {
         if let Some(uid) = crate::handlers::own_uid()
             && become_user(uid).is_ok()
         {
-            holds.push("a user of its own".to_owned());
+            holds.push("separate user".to_owned());
         }
         // Ends the guest if its runner is killed.
         if rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok() {
-            holds.push("dies with its runner".to_owned());
+            holds.push("killed with its parent".to_owned());
         }
         if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok() {
             holds.push("not dumpable".to_owned());
         }
         match forbid_files_and_network() {
             Ok(RulesetStatus::FullyEnforced) => holds.push("landlock".to_owned()),
-            Ok(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
+            Ok(RulesetStatus::PartiallyEnforced) => holds.push("partial landlock".to_owned()),
             Ok(RulesetStatus::NotEnforced) | Err(_) => {}
         }
     }

@@ -100,7 +100,7 @@ pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> ProcessEnd {
         Err(error) => ProcessEnd::Code {
             code: -1,
             stdout: Vec::new(),
-            stderr: format!("its end was not seen: {error}"),
+            stderr: format!("cannot wait for the command: {error}"),
         },
     }
 }

@@ -49,7 +49,7 @@ pub async fn start(program: &GuestProgram, environment: Vec<(&'static str, OsStr
         .process_group(0)
         .kill_on_drop(true);
     let (tell, told) = oneshot::channel();
-    let gone = |_| io::Error::other("the thread that starts processes is gone");
+    let gone = |_| io::Error::other("internal error: the thread that starts processes has ended");
     starter()?.send(Ask { command, runtime: Handle::current(), tell }).map_err(|_| gone(()))?;
     told.await.map_err(|_| gone(()))?
 }

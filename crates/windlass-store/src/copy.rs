@@ -45,15 +45,15 @@ pub struct Copied {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    #[error("the target is not empty: {0}; copy into a new store")]
+    #[error("the target is not empty: {0}; copy to a new store")]
     NotEmpty(String),
-    #[error("the source is itself an unfinished copy, begun {0}; copy into it again first")]
+    #[error("the source is an unfinished copy, started {0}; finish that copy first")]
     Unfinished(String),
-    #[error("reading the source: {0}")]
+    #[error("cannot read the source: {0}")]
     Source(#[source] StoreError),
-    #[error("writing the target: {0}")]
+    #[error("cannot write the target: {0}")]
     Target(#[source] StoreError),
-    #[error("the copy differs: {0}; stop every server on both stores and begin again")]
+    #[error("the copy differs from the source: {0}; stop all servers on both stores and repeat the copy")]
     Differs(String),
 }
 
@@ -65,7 +65,7 @@ pub async fn unfinished(store: &dyn Store) -> Result<Option<String>> {
 
 /// Error of `restore` for an id that exists.
 pub(crate) fn is_there(id: JobId) -> StoreError {
-    StoreError::Unsupported(format!("job {id} is there already"))
+    StoreError::Unsupported(format!("job {id} already exists"))
 }
 
 /// Copies everything. `note` is stored in the target until the copy is complete; `progress` receives (jobs
@@ -112,7 +112,7 @@ async fn contents(store: &dyn Store, now: Timestamp) -> Result<Option<String>> {
         return Ok(Some(format!("{jobs} jobs")));
     }
     if let Some((key, _)) = store.settings("").await?.first() {
-        return Ok(Some(format!("the setting {key}")));
+        return Ok(Some(format!("setting {key}")));
     }
     if let Some((_, queue)) = paused(store, now).await?.first() {
         return Ok(Some(format!("queue {queue} is paused")));
@@ -123,7 +123,7 @@ async fn contents(store: &dyn Store, now: Timestamp) -> Result<Option<String>> {
     }
     // Ids are never reused, not even those of deleted jobs.
     let next = store.next_id().await?.get();
-    Ok((next > 1).then(|| format!("it has had {} jobs", next - 1)))
+    Ok((next > 1).then(|| format!("it had {} jobs before", next - 1)))
 }
 
 async fn clear(
@@ -147,7 +147,7 @@ async fn clear(
         progress(Stage::Clear, done, all.max(done));
         tries = if gone < count { tries + 1 } else { 0 };
         if tries == TRIES_MAX {
-            let why = "somebody works on the jobs of the unfinished copy; stop every server on it";
+            let why = "jobs of the unfinished copy are being changed; stop all servers on it";
             return Err(StoreError::Unavailable(why.to_owned()));
         }
     }
@@ -211,7 +211,7 @@ async fn copy_blobs(
 
 async fn copy_blob(from: &dyn Store, to: &dyn Store, blob: &ListedBlob) -> Result<(), CopyError> {
     let address = blob.info.digests.show(AddrForm::Sha256);
-    let gone = || CopyError::Source(StoreError::Unavailable(format!("the blob {address} is gone")));
+    let gone = || CopyError::Source(StoreError::Unavailable(format!("blob {address} not found")));
     let parsed = BlobAddr::parse(&address).ok_or_else(gone)?;
     let opened = from.blobs().open(&blob.tenant, &parsed).await.map_err(CopyError::Source)?;
     let mut reader = opened.ok_or_else(gone)?.reader;
@@ -221,7 +221,7 @@ async fn copy_blob(from: &dyn Store, to: &dyn Store, blob: &ListedBlob) -> Resul
     }
     match writer.finish(blob.info.stored_at).await.map_err(CopyError::Target)? {
         PutBlob::New(_) | PutBlob::Known(_) => Ok(()),
-        PutBlob::Sha1Taken => Err(CopyError::Differs(format!("the blob {address} collides with another"))),
+        PutBlob::Sha1Taken => Err(CopyError::Differs(format!("blob {address} collides with another blob"))),
     }
 }
 
@@ -276,10 +276,10 @@ impl Contents {
     fn expect_same(&self, target: &Contents) -> Result<(), String> {
         let (jobs, copied) = (self.sum.jobs, target.sum.jobs);
         if jobs != copied {
-            return Err(format!("the source has {jobs} jobs, the target {copied}"));
+            return Err(format!("the source has {jobs} jobs, the target has {copied}"));
         }
         if self.counts != target.counts {
-            return Err("the counters of some queue".to_owned());
+            return Err("job counts of a queue differ".to_owned());
         }
         if self.settings != target.settings {
             return Err(format!("{} settings and {}", self.settings.len(), target.settings.len()));
@@ -289,7 +289,7 @@ impl Contents {
         }
         // An earlier, interrupted copy may have used more ids.
         if target.next_id < self.next_id {
-            return Err(format!("ids go on at {} and {}", self.next_id, target.next_id));
+            return Err(format!("the next ids are {} and {}", self.next_id, target.next_id));
         }
         let (sum, copied) = (self.sum.checksum, target.sum.checksum);
         if sum != copied {

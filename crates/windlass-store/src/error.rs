@@ -3,7 +3,7 @@
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The request was not applied. Disk space has to be freed; until then no write is acknowledged.
-    #[error("the disk is full: {0}; free some space, the server goes on by itself")]
+    #[error("the disk is full: {0}; free some space, and the server resumes by itself")]
     Full(String),
     /// The request was not applied; a retry is worthwhile.
     #[error("the store is not available: {0}")]
@@ -14,10 +14,10 @@ pub enum StoreError {
     /// The stored data is inconsistent; nothing was deleted.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
-    #[error("opening the store: {0}")]
+    #[error("cannot open the store: {0}")]
     Open(String),
     #[error("the store is closed: the server is shutting down")]
     Closed,
-    #[error("this store cannot do that: {0}")]
+    #[error("not supported by this store: {0}")]
     Unsupported(String),
 }

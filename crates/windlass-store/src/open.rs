@@ -42,8 +42,8 @@ pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
             Ok(Arc::new(PostgresStore::open(url, &options).await?))
         }
         _ => Err(StoreError::Open(format!(
-            "{url:?} is not a store; use sqlite:PATH (embedded), postgres://… (several servers on one database) or memory: \
-             (nothing survives a restart)"
+            "{url:?} is not a store URL; use sqlite:PATH (embedded), postgres://… (several servers \
+             on one database) or memory: (lost at the end of the process)"
         ))),
     }
 }

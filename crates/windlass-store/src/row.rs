@@ -164,7 +164,7 @@ impl Reader<'_> {
             .split_first_chunk::<2>()
             .and_then(|(length, rest)| rest.get(..usize::from(u16::from_le_bytes(*length))));
         let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
-        text.map(Arc::from).ok_or_else(|| damaged(self.id, "the worker's name cannot be read"))
+        text.map(Arc::from).ok_or_else(|| damaged(self.id, "invalid worker name"))
     }
 
     fn time(&mut self) -> Result<Timestamp, StoreError> {
@@ -189,17 +189,17 @@ pub(crate) fn read_moves(
     at: i64,
     moves: &[u8],
 ) -> Result<Moves, StoreError> {
-    let name = StateName::from_number(state).ok_or_else(|| damaged(id, "its state is not known"))?;
+    let name = StateName::from_number(state).ok_or_else(|| damaged(id, "unknown state"))?;
     if moves.len() < 7 {
         return Err(damaged(id, "its row is too short"));
     }
     let stored = u32::from_le_bytes([moves[3], moves[4], moves[5], moves[6]]);
     if stored != moves_crc(id, version, name, at, moves) {
-        return Err(damaged(id, "the checksum of its progress is wrong"));
+        return Err(damaged(id, "wrong checksum of its progress"));
     }
     let flags = u16::from_le_bytes([moves[1], moves[2]]);
     if moves[0] != MOVES_FORMAT || flags & !flag::ALL != 0 {
-        return Err(StoreError::Open(format!("job {id} was written by a newer program")));
+        return Err(StoreError::Open(format!("job {id} was written by a newer version of windlass")));
     }
     let has = |flag: u16| flags & flag != 0;
     let mut reader = Reader { id, bytes: &moves[7..] };
@@ -243,7 +243,7 @@ fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> 
         None => None,
         Some(number) => {
             let named = Rest::ALL.into_iter().find(|rest| rest.name() as i64 == number);
-            Some(named.ok_or_else(|| damaged(reader.id, "what follows its run is not known"))?)
+            Some(named.ok_or_else(|| damaged(reader.id, "unknown follow-up of its run"))?)
         }
     };
     let worker = if has(flag::WORKER) { Some(reader.text()?) } else { None };
@@ -293,7 +293,7 @@ pub(crate) fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError>
     let asked = AskedRef { policy, extras: spec.extras.as_deref() };
     rmp_serde::to_vec_named(&asked)
         .map(Some)
-        .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
+        .map_err(|error| StoreError::Unavailable(format!("cannot encode a job: {error}")))
 }
 
 pub(crate) fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
@@ -346,7 +346,7 @@ pub(crate) struct AskedColumns<'a> {
 
 impl Sharing {
     pub(crate) fn spec(&mut self, id: JobId, columns: &AskedColumns<'_>) -> Result<JobSpec, StoreError> {
-        let bad_name = |_| damaged(id, "a name is not valid");
+        let bad_name = |_| damaged(id, "invalid name");
         let tenant = shared_name!(self.tenant, Tenant, columns.tenant).map_err(bad_name)?;
         let queue = shared_name!(self.queue, Queue, columns.queue).map_err(bad_name)?;
         let name = shared_name!(self.name, Name, columns.name).map_err(bad_name)?;
@@ -355,7 +355,7 @@ impl Sharing {
             1 => Format::Msgpack,
             2 => Format::Text,
             3 => Format::Binary,
-            _ => return Err(damaged(id, "the format of its payload is not known")),
+            _ => return Err(damaged(id, "unknown payload format")),
         };
         let mut spec = JobSpec {
             tenant,
@@ -368,7 +368,7 @@ impl Sharing {
             extras: None,
         };
         if columns.crc.is_some_and(|crc| crc != asked_crc(id, &spec, columns.asked)) {
-            return Err(damaged(id, "the checksum of what was asked is wrong"));
+            return Err(damaged(id, "wrong checksum of its options"));
         }
         if let Some(bytes) = columns.asked {
             (spec.policy, spec.extras) = self.asked(id, bytes)?;
@@ -384,7 +384,7 @@ impl Sharing {
             return Ok((Arc::clone(policy), None));
         }
         let unread =
-            |error: &dyn std::fmt::Display| damaged(id, &format!("what was asked cannot be read: {error}"));
+            |error: &dyn std::fmt::Display| damaged(id, &format!("cannot decode its options: {error}"));
         // `{` never begins a MessagePack map.
         let asked: Asked = match bytes.first() {
             Some(b'{') => serde_json::from_slice(bytes).map_err(|error| unread(&error))?,
@@ -408,16 +408,16 @@ pub(crate) fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
 pub(crate) fn write_body_to(body: &Body, out: &mut Vec<u8>) -> Result<(), StoreError> {
     out.clear();
     rmp_serde::encode::write_named(out, body)
-        .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
+        .map_err(|error| StoreError::Unavailable(format!("cannot encode a job: {error}")))
 }
 
 pub(crate) fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>, StoreError> {
     if crc.is_some_and(|crc| crc != body_crc(id, bytes)) {
-        return Err(damaged(id, "the checksum of its results is wrong"));
+        return Err(damaged(id, "wrong checksum of its results"));
     }
     rmp_serde::from_slice(bytes)
         .map(Arc::new)
-        .map_err(|error| damaged(id, &format!("its results cannot be read: {error}")))
+        .map_err(|error| damaged(id, &format!("cannot decode its results: {error}")))
 }
 
 pub(crate) fn body_crc(id: JobId, bytes: &[u8]) -> u32 {

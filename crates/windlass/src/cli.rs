@@ -20,17 +20,18 @@ use crate::fault::Outcome;
 use crate::serve;
 use clap::{Parser, Subcommand};
 
-/// A job server: keeps jobs safe, hands each to one worker at a time, and sees it to its end.
+/// Windlass is a job server. It stores jobs durably, leases each job to one worker at a time, and retries failed
+/// attempts.
 ///
-/// Without a command it starts the server, like `windlass serve`.
+/// Without a command, windlass starts the server (the same as `windlass serve`).
 #[derive(Parser, Debug)]
 #[command(name = "windlass", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
 #[command(after_help = "\
 Examples:
   windlass                                    start a server on 127.0.0.1:7373
-  windlass push hello '{\"to\":\"you\"}'          put a job in
-  windlass work hello -- cat                  take jobs out and run a command for each
-  windlass demo                               a guided tour on a temporary store")]
+  windlass push hello '{\"to\":\"you\"}'          push a job
+  windlass work hello -- cat                  claim jobs and run a command for each
+  windlass demo                               guided tour on a temporary server")]
 pub(crate) struct Cli {
     #[command(flatten)]
     serve: serve::ServeArgs,

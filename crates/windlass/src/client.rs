@@ -29,16 +29,16 @@ const BYTES_PATIENCE: Duration = Duration::from_secs(300);
 /// Server address and credentials, shared by all client commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// The server to talk to
+    /// URL of the server
     #[arg(long, value_name = "URL", env = "WINDLASS_SERVER", default_value = "http://127.0.0.1:7373")]
     pub server: String,
-    /// Token to show the server, if it asks for one
+    /// Access token, if the server requires one
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// Certificates to trust with https:// instead of the system's, PEM
+    /// PEM file of trusted CA certificates for https://, instead of the system's
     #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
     pub ca: Option<PathBuf>,
-    /// Certificate and private key to show a server that asks for them, in one file, PEM
+    /// PEM file with the client certificate and private key, if the server requires them
     #[arg(long, value_name = "FILE", env = "WINDLASS_CLIENT_CERT")]
     pub client_cert: Option<PathBuf>,
 }
@@ -58,14 +58,14 @@ impl ServerArgs {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    #[error("no server at {server}; start one with `windlass serve`, or name another with --server")]
+    #[error("no server at {server}; start one with `windlass serve`, or give another URL with --server")]
     NoServer { server: String },
-    #[error("talking to {server}: {source}")]
+    #[error("connection to {server} failed: {source}")]
     Connection { server: String, source: std::io::Error },
-    #[error("{server} answered something that is not the Windlass API ({detail}); is the address right?")]
+    #[error("the response of {server} is not from the Windlass API ({detail}); check the address")]
     NotWindlass { server: String, detail: String },
     /// Error message of the server, which says what to do.
-    #[error("{message}{}", if *.status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" })]
+    #[error("{message}{}", if *.status == 401 { " (set a token with --token or WINDLASS_TOKEN)" } else { "" })]
     Refused { status: u16, code: String, message: String },
     #[error("interrupted")]
     Interrupted,
@@ -137,7 +137,7 @@ impl Client {
         let address = Address::parse(server).map_err(Fault::Usage)?;
         if token.is_some_and(|token| token.is_empty() || token.contains(|c: char| c.is_control() || c == ' '))
         {
-            return Err(Fault::usage("the token has characters a token cannot have"));
+            return Err(Fault::usage("the token contains invalid characters"));
         }
         let tls = address.is_https.then(|| tls::config(ca, "--ca")).transpose().map_err(Fault::Failed)?;
         let token = token.map(str::to_string);

@@ -36,13 +36,13 @@ impl From<BadConfig> for crate::fault::Fault {
 /// The flags of `windlass serve` that are configuration. Each is also a key; see `windlass config`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConfigArgs {
-    /// Folder for the embedded store [default: windlass-data]
+    /// Data folder, with the embedded store [default: windlass-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Where jobs live: sqlite:PATH, postgres://… or memory: [default: sqlite in the data folder]
+    /// Store: sqlite:PATH, postgres://… or memory: [default: SQLite in the data folder]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// full: on disk before it is acknowledged; relaxed: faster, a power cut may lose the last moments [default: full]
+    /// full: acknowledge a write after it is on disk; relaxed: before, so a power failure may lose the last writes [default: full]
     #[arg(long, value_name = "full|relaxed")]
     pub durability: Option<String>,
     /// Address of the HTTP API [default: 127.0.0.1:7373]
@@ -50,22 +50,22 @@ pub(crate) struct ConfigArgs {
     pub http: Option<String>,
     #[command(flatten)]
     pub ports: PortFlags,
-    /// Announce the server on the local network [default: auto]
+    /// Announce the server on the local network by multicast DNS [default: auto]
     #[arg(long, value_name = "on|off|auto")]
     pub mdns: Option<String>,
-    /// Form of the log on standard error [default: text]
+    /// Format of the log on standard error [default: text]
     #[arg(long, value_name = "text|json")]
     pub log: Option<String>,
-    /// error, warn, info, debug, trace, or a filter [default: info]
+    /// Log level: error, warn, info, debug, trace, or a filter such as windlass_engine=debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// Allow an address others can reach without tokens and TLS
+    /// Allow a non-loopback address without tokens and TLS
     #[arg(long)]
     pub insecure: bool,
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "WINDLASS_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Any configuration key, e.g. --set queuey.abandoned_age_s=2; may be given often
+    /// Set a configuration key, e.g. --set queuey.abandoned_age_s=2; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
@@ -257,10 +257,10 @@ fn tls(values: &Values) -> Result<Option<Tls>, BadConfig> {
     let client_ca = values.optional("tls.client_ca").map(PathBuf::from);
     match (values.text("tls.cert"), values.text("tls.key")) {
         ("", "") if client_ca.is_some() => {
-            Err(BadConfig("tls.client_ca needs tls.cert and tls.key".to_string()))
+            Err(BadConfig("tls.client_ca requires tls.cert and tls.key".to_string()))
         }
         ("", "") => Ok(None),
-        ("", _) | (_, "") => Err(BadConfig("tls.cert and tls.key go together; set both or none".to_string())),
+        ("", _) | (_, "") => Err(BadConfig("tls.cert and tls.key must be set together".to_string())),
         (cert, key) => Ok(Some(Tls { cert: cert.into(), key: key.into(), client_ca })),
     }
 }
@@ -323,12 +323,12 @@ fn understood(kind: ValueKind, raw: &Raw) -> Result<Value, String> {
 
 fn wanted(kind: ValueKind) -> String {
     match kind {
-        ValueKind::Text => "a text".to_string(),
+        ValueKind::Text => "a string".to_string(),
         ValueKind::Address => "an address HOST:PORT".to_string(),
         ValueKind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
         ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
         ValueKind::Whole { min, max } => format!("a whole number from {min} to {max}"),
         ValueKind::Switch => "true or false".to_string(),
-        ValueKind::List => "a list of texts: \"one, two\" or [\"one\", \"two\"]".to_string(),
+        ValueKind::List => "a list of strings: \"one, two\" or [\"one\", \"two\"]".to_string(),
     }
 }

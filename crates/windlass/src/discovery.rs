@@ -24,8 +24,8 @@ pub(crate) fn is_wanted(config: &Config) -> bool {
 pub(crate) fn refusal(config: &Config) -> Option<String> {
     (config.mdns == "on" && config.http.is_loopback()).then(|| {
         format!(
-            "mdns is on, but {} can be reached from this machine only, so that nobody could use what is announced: \
-             listen on another address with --http, or announce only when that is so with --mdns auto",
+            "mdns is on, but {} is a loopback address that other machines cannot reach; choose \
+             another address with --http, or use --mdns auto",
             config.http.text
         )
     })

@@ -65,13 +65,13 @@ impl LocalHandlers {
         let mut slot = self.slot();
         match &*slot {
             Slot::Made(made) => return Ok(made.handlers.clone()),
-            Slot::Stopped => return Err("the server is stopping".to_owned()),
+            Slot::Stopped => return Err("the server is shutting down".to_owned()),
             Slot::NotYet => {}
         }
         let (handlers, folder) = self.make().map_err(|(what, error)| {
             // The path is logged but not shown to clients.
             tracing::error!(folder = %self.settings.folder.display(), %error, "{what}");
-            "the server cannot make a folder for handlers; its log says why".to_owned()
+            "the server cannot create a folder for handlers; see its log".to_owned()
         })?;
         *slot = Slot::Made(Made { handlers: handlers.clone(), _folder: folder });
         Ok(handlers)
@@ -82,14 +82,18 @@ impl LocalHandlers {
         // If the isolation test has not finished, the runner repeats it.
         settings.isolation = self.isolation.get().cloned();
         let folder = match self.is_temporary {
-            true => Some(TemporaryFolder::new().map_err(|error| ("a temporary folder for handlers", error))?),
+            true => Some(
+                TemporaryFolder::new()
+                    .map_err(|error| ("cannot create a temporary folder for handlers", error))?,
+            ),
             false => None,
         };
         if let Some(folder) = &folder {
             settings.folder = folder.path().join("contexts");
         }
         let world: Arc<dyn World> = self.world.clone();
-        let handlers = Handlers::new(settings, world).map_err(|error| ("the folder for handlers", error))?;
+        let handlers =
+            Handlers::new(settings, world).map_err(|error| ("cannot use the folder for handlers", error))?;
         Ok((handlers, folder))
     }
 
@@ -161,26 +165,29 @@ fn check_isolation_in_background(settings: Settings, into: Arc<OnceLock<Isolatio
     let find_out = move || {
         let isolation = match TemporaryFolder::new() {
             Ok(folder) => Isolation::find_out(&settings, folder.path()),
-            Err(error) => return tracing::warn!(%error, "there is no temporary folder"),
+            Err(error) => {
+                return tracing::warn!(%error, "cannot create a temporary folder; handler isolation was not tested");
+            }
         };
         let missing = isolation.missing().join(", ");
         match (missing.is_empty(), settings.strict) {
-            (true, _) => tracing::info!("handlers are held by {}", isolation.line()),
+            (true, _) => tracing::info!("handler isolation: {}", isolation.line()),
             (false, true) => {
                 tracing::error!(
-                    "no handler is run: runners.isolation is strict, and on this machine they lack {missing}"
+                    "handlers are disabled: runners.isolation is strict, and this machine lacks \
+                     {missing}"
                 );
             }
             (false, false) => tracing::warn!(
-                "handlers are not fully isolated: on this machine they lack {missing}; with runners.isolation = strict they \
-                 are not run"
+                "handler isolation is incomplete: this machine lacks {missing}; set \
+                 runners.isolation = strict to run no handlers in this case"
             ),
         }
         // An error means that it is already set, to the same value.
         let _ = into.set(isolation);
     };
     if let Err(error) = std::thread::Builder::new().name("isolation".to_owned()).spawn(find_out) {
-        tracing::warn!(%error, "what holds handlers is found out when the first is run");
+        tracing::warn!(%error, "cannot start the isolation test; it is repeated when the first handler runs");
     }
 }
 
@@ -367,10 +374,10 @@ impl World for ServerWorld {
         let missing = |why: String| BlobError::Missing(why);
         let trouble = |error: windlass_engine::EngineError| BlobError::Trouble(error.to_string());
         let client = Tenant::new(client).map_err(|error| missing(error.to_string()))?;
-        let wanted = BlobAddr::parse(address)
-            .ok_or_else(|| missing(format!("{address:?} is not the address of a blob")))?;
+        let wanted =
+            BlobAddr::parse(address).ok_or_else(|| missing(format!("{address:?} is not a blob address")))?;
         let found = self.engine.get_blob(&client, &wanted).await.map_err(trouble)?;
-        let mut blob = found.ok_or_else(|| missing(format!("there is no blob {address}")))?;
+        let mut blob = found.ok_or_else(|| missing(format!("blob {address} not found")))?;
         let mut bytes = Vec::with_capacity(usize::try_from(blob.info.bytes).unwrap_or(0));
         while let Some(piece) = blob.next().await.map_err(trouble)? {
             bytes.extend_from_slice(&piece);

@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 
 /// Parses `500ms`, `10s`, `1h30m`, `2d`. A number without a unit is refused as ambiguous.
 pub(crate) fn parse_duration_ms(text: &str) -> Result<i64, String> {
-    let wrong = || format!("{text:?} is not a duration; write it like 500ms, 10s, 1h30m or 2d");
+    let wrong = || format!("{text:?} is not a duration; use the form 500ms, 10s, 1h30m or 2d");
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(wrong());
@@ -55,7 +55,7 @@ fn parse_time_at(text: &str, now: &Zoned) -> Result<i64, String> {
         let day = if today > now.datetime() { Ok(today) } else { today.tomorrow() };
         return day.map_err(|error| error.to_string()).and_then(|local| in_zone(local, now.time_zone()));
     }
-    Err(format!("{text:?} is not a time; write it like 2030-01-31T09:00:00Z, \"2030-01-31 09:00\" or 09:00"))
+    Err(format!("{text:?} is not a time; use the form 2030-01-31T09:00:00Z, \"2030-01-31 09:00\" or 09:00"))
 }
 
 fn in_zone(local: DateTime, zone: &TimeZone) -> Result<i64, String> {

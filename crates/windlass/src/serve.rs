@@ -53,8 +53,8 @@ const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// Start the server
 ///
-/// Configuration comes from flags, --set, the environment (WINDLASS_HTTP, WINDLASS_STORE, …) and the file given with
-/// --config, in this order; `windlass config` shows all keys.
+/// Configuration is read from flags, --set, environment variables (WINDLASS_HTTP, WINDLASS_STORE, …) and the file given
+/// with --config; earlier sources override later ones. `windlass config` lists all keys.
 #[derive(Args, Debug)]
 #[command(args_override_self = true)]
 #[command(after_help = "\
@@ -66,7 +66,7 @@ Examples:
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Write the addresses to this file as JSON once the server can be reached
+    /// Write the listening addresses to this file as JSON when the server is ready
     #[arg(long, value_name = "PATH")]
     ready_file: Option<PathBuf>,
 }
@@ -127,10 +127,10 @@ async fn stop(
     signals: &mut Signals,
 ) -> Outcome {
     last_resort.count_down();
-    info!("stopping: answering what is in flight; a second signal ends at once");
+    info!("shutting down: finishing requests in flight; send a second signal to exit at once");
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(config.shutdown + CLOSING, server.stop()) => stopped,
-        () = signals.next() => return Err(Fault::failed("ended by a second signal")),
+        () = signals.next() => return Err(Fault::failed("exited at once after a second signal")),
     };
     match (ended, stopped) {
         (Err(fault), _) => Err(fault),
@@ -138,7 +138,9 @@ async fn stop(
             info!("stopped");
             Ok(())
         }
-        (Ok(()), Err(_)) => Err(Fault::failed("stopping took too long; everything acknowledged is safe")),
+        (Ok(()), Err(_)) => {
+            Err(Fault::failed("shutdown exceeded its time limit (shutdown_s); no acknowledged write is lost"))
+        }
     }
 }
 
@@ -234,7 +236,7 @@ impl Server {
     /// Resolves only if the listeners end by themselves, which is an error.
     async fn ended(&mut self) -> Fault {
         let _ = self.serving.join_next().await;
-        Fault::failed("the listeners ended by themselves")
+        Fault::failed("internal error: all listeners stopped")
     }
 
     /// Starts handing out jobs, for all listeners and runners.
@@ -259,7 +261,7 @@ fn handlers(config: &Config, engine: &Engine) -> Outcome<Option<Arc<dyn Runners>
         return Ok(None);
     }
     let handlers = LocalHandlers::new(config, engine)
-        .map_err(|error| Fault::failed(format!("preparing to run handlers: {error}")))?;
+        .map_err(|error| Fault::failed(format!("cannot run handlers: {error}")))?;
     Ok(Some(Arc::new(handlers)))
 }
 
@@ -274,11 +276,11 @@ fn announce(
     let Some((_, http)) = http.filter(|_| discovery::is_wanted(config)) else { return Ok(None) };
     match Announcement::start(*http, [engine.roll(), engine.roll()]) {
         Ok(announcement) => Ok(Some(announcement)),
-        Err(error) if config.mdns == "on" => {
-            Err(Fault::failed(format!("announcing by mDNS: {error}; leave it with --mdns off")))
-        }
+        Err(error) if config.mdns == "on" => Err(Fault::failed(format!(
+            "cannot announce the server by mDNS: {error}; disable this with --mdns off"
+        ))),
         Err(error) => {
-            warn!("not announced on the local network: {error}");
+            warn!("cannot announce the server by mDNS: {error}");
             Ok(None)
         }
     }
@@ -331,7 +333,7 @@ fn own_program() -> io::Result<PathBuf> {
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, NotOpened> {
     if config.store_is_in_data {
         create_private_folder(&config.data).map_err(|error| {
-            let what = format!("creating the data folder {}: {error}", config.data.display());
+            let what = format!("cannot create the data folder {}: {error}", config.data.display());
             NotOpened::Wrong(Fault::failed(what))
         })?;
         secrecy::look_at_folder(&config.data);
@@ -349,7 +351,8 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, NotOpened> {
     match windlass_store::copy::unfinished(&*store).await.map_err(failed)? {
         None => Ok(store),
         Some(begun) => Err(NotOpened::Wrong(Fault::failed(format!(
-            "this store is an unfinished copy, begun {begun}; finish it by running windlass copy again"
+            "this store is an unfinished copy, started {begun}; run `windlass copy` again to finish \
+             it"
         )))),
     }
 }
@@ -373,7 +376,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         None => Arc::new(SystemClock),
     };
     let started = Engine::start(store, clock, Arc::new(SystemRandom::default()), options).await;
-    started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
+    started.map_err(|error| Fault::failed(format!("cannot start the engine: {error}")))
 }
 
 /// Limits of each port.
@@ -381,8 +384,8 @@ fn limits(config: &Config, descriptors_max: Option<u64>) -> ListenerLimits {
     let connections_max = resources::connections(config.limits.connections, descriptors_max);
     if connections_max < config.limits.connections / 2 {
         warn!(
-            "at most {connections_max} connections for each port instead of {}: there are {} file descriptors; raise \
-             the limit (ulimit -n)",
+            "at most {connections_max} connections per port instead of {}: the process may open only \
+             {} file descriptors; raise the limit (ulimit -n)",
             config.limits.connections,
             descriptors_max.unwrap_or_default()
         );
@@ -409,10 +412,10 @@ fn greet(config: &Config, server: &Server) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let at = if usual { String::new() } else { format!(" --server {scheme}://{http}") };
     let kept = match config.store.as_str() {
-        "memory:" => "in memory only: they are gone when the server stops".to_string(),
+        "memory:" => "in memory only; they are lost when the server stops".to_string(),
         store => format!("in {}", output::without_password(store.trim_start_matches("sqlite:"))),
     };
-    let _ = output::say(format!("windlass {} keeps jobs {kept}", env!("CARGO_PKG_VERSION")));
+    let _ = output::say(format!("windlass {} stores jobs {kept}", env!("CARGO_PKG_VERSION")));
     let first = format!("windlass push hello '{{\"to\":\"you\"}}'{at}");
     let then = format!("windlass work hello{at} -- cat");
     let _ = output::say(format!("try       {}", style.paint(Colour::Bold, &first)));

@@ -8,7 +8,10 @@ use tracing_subscriber::EnvFilter;
 
 pub(crate) fn start(config: &Config) -> Result<(), Fault> {
     let filter = EnvFilter::try_new(&config.log_level).map_err(|error| {
-        Fault::usage(format!("log_level {:?}: {error}; try info or debug", config.log_level))
+        Fault::usage(format!(
+            "invalid log_level {:?}: {error}; use error, warn, info, debug or trace",
+            config.log_level
+        ))
     })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let colours = std::io::stderr().is_terminal() && output::colours_allowed();

@@ -66,7 +66,7 @@ async fn to_folder() -> Response<Body> {
 
 async fn file(request: Request) -> Response<Body> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
     }
     let path = match request.uri().path().trim_start_matches("/ui/") {
         "" => "index.html",
@@ -74,7 +74,7 @@ async fn file(request: Request) -> Response<Body> {
     };
     match FILES.iter().find(|file| file.path == path) {
         Some(file) => file.answer(request.headers()),
-        None => plain(StatusCode::NOT_FOUND, "there is no such file; the pages begin at /ui/\n"),
+        None => plain(StatusCode::NOT_FOUND, "not found; the web UI is at /ui/\n"),
     }
 }
 

@@ -227,6 +227,6 @@ fn job_path(id: &str) -> Result<String, Error> {
     let is_plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     match is_plain {
         true => Ok(format!("/job/{id}")),
-        false => Err(Error::Setting(format!("{id:?} is no job's id"))),
+        false => Err(Error::Setting(format!("{id:?} is not a job id"))),
     }
 }

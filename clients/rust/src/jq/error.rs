@@ -10,7 +10,7 @@ pub enum Error {
     #[error("{0}")]
     Setting(String),
     /// The listener could not be opened.
-    #[error("listening on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Requested address.
         address: SocketAddr,
@@ -18,7 +18,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The server did not reply in time, or at all. It is unknown whether the call took effect.
-    #[error("calling {server}: {why}")]
+    #[error("cannot call {server}: {why}")]
     Unreachable {
         /// Address of the server.
         server: String,
@@ -26,7 +26,7 @@ pub enum Error {
         why: String,
     },
     /// The server refused the call.
-    #[error("the server refused it ({status} {code}): {message}")]
+    #[error("the server refused the request ({status} {code}): {message}")]
     Refused {
         /// HTTP status.
         status: u16,
@@ -36,10 +36,10 @@ pub enum Error {
         message: String,
     },
     /// The reply cannot be decoded. Most likely another program listens at this address.
-    #[error("the server's answer cannot be read: {0}")]
+    #[error("cannot read the response of the server: {0}")]
     Answer(String),
     /// The argument cannot be encoded as MessagePack.
-    #[error("writing the argument: {0}")]
+    #[error("cannot encode the argument: {0}")]
     Argument(#[from] rmp_serde::encode::Error),
 }
 

@@ -59,7 +59,7 @@ impl Failure {
     pub fn with_error(mut self, error: &impl Serialize) -> Failure {
         match rmp_serde::to_vec_named(error) {
             Ok(bytes) => self.error = Some(bytes.into()),
-            Err(why) => self.message.push_str(&format!(" (its value cannot be written: {why})")),
+            Err(why) => self.message.push_str(&format!(" (cannot encode its value: {why})")),
         }
         self
     }
@@ -77,7 +77,7 @@ impl Failure {
     }
 
     pub(super) fn timeout(after: Duration) -> Failure {
-        let message = format!("the handler was not done within {} s", after.as_secs());
+        let message = format!("the handler did not finish within {} s", after.as_secs());
         Failure { is_timeout: true, ..Failure::retry(message) }
     }
 }
@@ -115,12 +115,11 @@ where
         Box::pin(async move {
             // A retry would fail to decode the same bytes again.
             let argument: A = rmp_serde::from_slice(&job.argument).map_err(|why| {
-                Failure::give_up(format!("the argument is not what {} takes: {why}", job.name))
+                Failure::give_up(format!("the argument does not match {}: {why}", job.name))
             })?;
             let result = handle(job.with(argument)).await?;
-            let bytes = rmp_serde::to_vec_named(&result).map_err(|why| {
-                Failure::give_up(format!("the result cannot be written as MessagePack: {why}"))
-            })?;
+            let bytes = rmp_serde::to_vec_named(&result)
+                .map_err(|why| Failure::give_up(format!("cannot encode the result as MessagePack: {why}")))?;
             Ok(bytes.into())
         })
     })
@@ -140,7 +139,7 @@ where
             let result: Bytes = handle(job).await?.into();
             match wire::is_one_value(&result) {
                 true => Ok(result),
-                false => Err(Failure::give_up("the handler's result is not one value in MessagePack")),
+                false => Err(Failure::give_up("the result of the handler is not a single MessagePack value")),
             }
         })
     })
@@ -183,7 +182,7 @@ mod tests {
         let add = typed(|_: Job<Pair>| async move { Ok(()) });
         let failure = add(job(&"text")).await.unwrap_err();
         assert!(!failure.should_retry());
-        assert!(failure.message().starts_with("the argument is not what add takes: "), "{failure:?}");
+        assert!(failure.message().starts_with("the argument does not match add: "), "{failure:?}");
     }
 
     #[tokio::test]

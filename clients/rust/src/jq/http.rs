@@ -42,23 +42,24 @@ pub(super) struct Ask<'a> {
 
 impl Http {
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Http, Error> {
-        let bad = |why: &str| Error::Setting(format!("the server's address {url:?} {why}"));
-        let uri: Uri = url.parse().map_err(|_| bad("is none"))?;
+        let bad = |why: &str| Error::Setting(format!("the server URL {url:?} {why}"));
+        let uri: Uri = url.parse().map_err(|_| bad("is invalid"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(bad("must begin with http://; in front of TLS, use a proxy on this machine"));
+            return Err(bad("must start with http://; for TLS, use a proxy on this machine"));
         }
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or_else(|| bad("has no host"))?;
         if authority.as_str().contains('@') || uri.query().is_some() {
-            return Err(bad("must hold neither a user nor a query"));
+            return Err(bad("must not contain a user name or a query"));
         }
         let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-        let token = token.transpose().map_err(|_| Error::Setting("the token has odd characters".into()))?;
+        let token =
+            token.transpose().map_err(|_| Error::Setting("the token contains invalid characters".into()))?;
         Ok(Http {
             url: url.to_owned(),
             host: authority.host().trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(80),
-            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad("has an odd host"))?,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad("has an invalid host"))?,
             path: uri.path().trim_end_matches('/').to_owned(),
             token: token.map(|mut token| {
                 token.set_sensitive(true);
@@ -75,7 +76,7 @@ impl Http {
         let answering = tokio::time::timeout(ask.within, self.exchange(request));
         let (status, body) = answering
             .await
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", ask.within.as_secs())))
+            .unwrap_or_else(|_| Err(format!("no response within {} s", ask.within.as_secs())))
             .map_err(unreachable)?;
         match status {
             200..=299 => Ok(body),
@@ -86,7 +87,7 @@ impl Http {
     fn request(&self, ask: &Ask<'_>) -> Result<Request<Full<Bytes>>, Error> {
         let uri: Uri = format!("{}{}", self.path, ask.path)
             .parse()
-            .map_err(|_| Error::Setting(format!("{:?} cannot be part of an address", ask.path)))?;
+            .map_err(|_| Error::Setting(format!("{:?} cannot be part of a URL", ask.path)))?;
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = uri;
@@ -129,7 +130,7 @@ impl Http {
     ) -> Result<(u16, Bytes), String> {
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|e| format!("reading the answer: {e}"))?.to_bytes();
+        let body = body.map_err(|e| format!("cannot read the response: {e}"))?.to_bytes();
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {
             idle.push(sender);
@@ -140,14 +141,14 @@ impl Http {
     async fn connect(&self) -> Result<Sender, String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
-            .map_err(|e| format!("connecting: {e}"))?;
+            .map_err(|e| format!("cannot connect: {e}"))?;
         let _ = stream.set_nodelay(true);
         let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|e| format!("connecting: {e}"))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|e| format!("cannot connect: {e}"))?;
         // Ends when the server closes the connection, or the sender is dropped.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the server ended");
+                tracing::debug!(%error, "a connection to the server failed");
             }
         });
         Ok(sender)

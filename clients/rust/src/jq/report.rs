@@ -44,7 +44,7 @@ impl Task {
             () = shared.lost(&worker) => {
                 running.abort();
                 let _ = running.await;
-                tracing::warn!(job.id = %id, name = %name, "job {id} dropped; it is not this worker's any more");
+                tracing::warn!(job.id = %id, name = %name, "job {id} dropped; it no longer belongs to this worker");
                 shared.counts.dropped();
                 return;
             }
@@ -70,7 +70,7 @@ fn answer(ended: Result<Answer, JoinError>) -> Answer {
 /// Message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no words)")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }
 
 struct Report<'a> {
@@ -92,7 +92,7 @@ impl Report<'_> {
             match self.shared.client.done(self.worker, body).await {
                 Ok(()) => return self.told(&answer),
                 Err(error) if error.is_retryable() && Instant::now() + pause < self.until => {
-                    tracing::debug!(job.id = self.id, %error, "telling of job {} again in a moment", self.id);
+                    tracing::debug!(job.id = self.id, %error, "cannot report job {}; retrying", self.id);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
                         () = self.shared.lost(self.worker) => return self.given_up(&error),
@@ -110,11 +110,11 @@ impl Report<'_> {
     fn told(&self, answer: &Answer) {
         match answer {
             Ok(_) => {
-                tracing::debug!(job.id = self.id, "job {} done", self.id);
+                tracing::debug!(job.id = self.id, "job {} finished", self.id);
                 self.shared.counts.done();
             }
             Err(failure) => {
-                let again = if failure.should_retry { "to be tried again" } else { "for good" };
+                let again = if failure.should_retry { "will be retried" } else { "not retried" };
                 tracing::warn!(job.id = self.id, "job {} failed, {again}: {}", self.id, failure.message);
                 self.shared.counts.failed();
             }
@@ -125,10 +125,14 @@ impl Report<'_> {
         self.shared.counts.dropped();
         match error.is_not_found() {
             true => {
-                tracing::warn!(job.id = self.id, "job {} ended too late: the server has given it up", self.id)
+                tracing::warn!(
+                    job.id = self.id,
+                    "job {} ended too late: the server no longer expects its outcome",
+                    self.id
+                )
             }
             false => {
-                tracing::error!(job.id = self.id, %error, "the end of job {} could not be told", self.id);
+                tracing::error!(job.id = self.id, %error, "cannot report the outcome of job {}", self.id);
             }
         }
     }

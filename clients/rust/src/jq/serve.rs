@@ -32,7 +32,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(AFTER_TROUBLE).await;
                 }
             },
@@ -50,7 +50,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), answer).await {
-        tracing::debug!(%error, "a connection of the server ended");
+        tracing::debug!(%error, "a connection from the server failed");
     }
 }
 
@@ -60,21 +60,21 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Fu
         return error_response(
             StatusCode::NOT_FOUND,
             "not_found",
-            "a worker answers POST /worker-job and nothing else",
+            "not found; a worker accepts only POST /worker-job",
         );
     }
     if head.method != Method::POST {
         return error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use POST");
     }
     let Some(me) = addressed_worker(shared, &head.headers).await else {
-        let message = "the header worker-id does not name this worker";
+        let message = "the header worker-id is not the id of this worker";
         return error_response(StatusCode::SERVICE_UNAVAILABLE, "not_this_worker", message);
     };
     if !shared.registration.borrow().accepts {
-        return error_response(StatusCode::SERVICE_UNAVAILABLE, "leaving", "this worker takes no more jobs");
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "leaving", "this worker is shutting down");
     }
     let Ok(body) = Limited::new(body, JOB_BYTES_MAX).collect().await else {
-        return error_response(StatusCode::BAD_REQUEST, "bad_request", "the body could not be read");
+        return error_response(StatusCode::BAD_REQUEST, "bad_request", "cannot read the body");
     };
     match wire::job(&body.to_bytes()) {
         Err(why) => error_response(StatusCode::BAD_REQUEST, "bad_request", &why),
@@ -106,10 +106,10 @@ fn take(shared: &Arc<Shared>, me: Arc<str>, job: Job<Bytes>, handler: Handler) -
         return error_response(
             StatusCode::SERVICE_UNAVAILABLE,
             "full",
-            "this worker has as many jobs as it takes",
+            "this worker has reached its maximum number of jobs",
         );
     };
-    tracing::debug!(job.id = %job.id, name = %job.name, job.attempt, "job {} taken", job.id);
+    tracing::debug!(job.id = %job.id, name = %job.name, job.attempt, "job {} accepted", job.id);
     let task = report::Task { shared: Arc::clone(shared), worker: me, place, active: shared.begin() };
     tokio::spawn(task.run(job, handler));
     let mut taken = Response::new(Full::default());

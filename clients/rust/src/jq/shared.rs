@@ -119,7 +119,7 @@ impl Shared {
                 Err(error)
                     if error.is_retryable() && until.is_none_or(|until| Instant::now() + PAUSE < until) =>
                 {
-                    tracing::warn!(%error, "the server is not there yet; trying again");
+                    tracing::warn!(%error, "cannot register yet; retrying");
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -138,7 +138,7 @@ impl Shared {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the server could not be told that this worker leaves");
+                    tracing::warn!(%error, "cannot tell the server that this worker is shutting down");
                     break false;
                 }
             }
@@ -156,7 +156,7 @@ impl Shared {
             && let Err(error) = self.client.leave(&id).await
             && !error.is_not_found()
         {
-            tracing::warn!(%error, "the server could not be told that this worker is gone; it will notice");
+            tracing::warn!(%error, "cannot unregister this worker; the server removes it after a timeout");
         }
     }
 }
@@ -169,7 +169,7 @@ pub(super) async fn keep_alive(shared: Arc<Shared>) {
         let pause = match shared.client.ping(&id, PING_WITHIN).await {
             Ok(()) => {
                 if is_away {
-                    tracing::info!("the server is back");
+                    tracing::info!("the server is reachable again");
                 }
                 is_away = false;
                 PING_EVERY
@@ -178,17 +178,17 @@ pub(super) async fn keep_alive(shared: Arc<Shared>) {
                 if shared.is_leaving.load(Ordering::SeqCst) {
                     return;
                 }
-                tracing::warn!(worker = %id, "the server has let this worker go; registering anew");
+                tracing::warn!(worker = %id, "the server has removed this worker; registering again");
                 shared.registration.send_replace(Registration::default());
                 while let Err(error) = shared.register(None).await {
-                    tracing::error!(%error, "this worker cannot register anew; trying again");
+                    tracing::error!(%error, "cannot register again; retrying");
                     tokio::time::sleep(PING_EVERY).await;
                 }
                 continue;
             }
             Err(error) => {
                 if !is_away {
-                    tracing::warn!(%error, "the server does not answer; what runs goes on");
+                    tracing::warn!(%error, "the server does not respond; running jobs continue");
                 }
                 is_away = true;
                 PAUSE

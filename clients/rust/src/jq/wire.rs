@@ -49,14 +49,14 @@ pub(super) fn refusal(status: u16, body: &[u8]) -> Error {
     let said: Option<Said> = rmp_serde::from_slice(body).ok();
     let (code, message) = match said {
         Some(said) => (said.error, said.message),
-        None => ("unknown".to_owned(), "it did not say why".to_owned()),
+        None => ("unknown".to_owned(), "no reason given".to_owned()),
     };
     Error::Refused { status, code, message }
 }
 
 /// Decodes a job sent by the server.
 pub(super) fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
-    let fields = map(body).ok_or("the body is not a map in MessagePack")?;
+    let fields = map(body).ok_or("the body is not a MessagePack map")?;
     let field = |wanted: &str| fields.iter().find(|(key, _)| *key == wanted).map(|(_, value)| *value);
     let text = |key: &str| field(key).and_then(|value| rmp_serde::from_slice::<String>(value).ok());
     let number =
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_as_the_server_said_it() {
         let body = b"\x82\xa5error\xa9not_found\xa7message\xa7nothing";
-        assert_eq!(refusal(404, body).to_string(), "the server refused it (404 not_found): nothing");
+        assert_eq!(refusal(404, body).to_string(), "the server refused the request (404 not_found): nothing");
         assert!(refusal(404, body).is_not_found());
         assert!(refusal(503, b"").is_retryable());
         assert!(!refusal(400, b"<html>").is_retryable());

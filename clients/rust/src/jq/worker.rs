@@ -176,14 +176,14 @@ impl Builder {
     /// # Errors
     /// See [`Builder::start`].
     pub async fn run(self) -> Result<Summary, Error> {
-        let mut told = stop_signals().map_err(|e| Error::Setting(format!("listening for signals: {e}")))?;
+        let mut told = stop_signals().map_err(|e| Error::Setting(format!("cannot handle signals: {e}")))?;
         let worker = self.start().await?;
         told.wait().await;
-        tracing::info!("ending what runs; once more to stop at once");
+        tracing::info!("shutting down: waiting for running jobs; send the signal again to exit at once");
         let mut now = false;
         let summary = worker.shut_down_unless(async { told.wait().await }, &mut now).await;
         if now {
-            tracing::warn!("stopped before everything was done");
+            tracing::warn!("stopped before all jobs were finished");
         }
         Ok(summary)
     }

@@ -68,15 +68,15 @@ pub struct Rate {
 pub enum BadLimit {
     #[error("a limit must be an object")]
     NotAnObject,
-    #[error("a limit has no field {name:?}")]
+    #[error("unknown field {name:?} in a limit")]
     UnknownField { name: String },
     #[error("{field} must be {wanted}")]
     Field { field: &'static str, wanted: &'static str },
-    #[error("a limit needs a rate, max_running or both")]
+    #[error("a limit requires rate, max_running or both")]
     NoBound,
     #[error("{0}")]
     Matcher(#[from] BadMatcher),
-    #[error("there are {max} limits already; no more are allowed")]
+    #[error("the maximum of {max} limits is reached")]
     TooMany { max: usize },
 }
 
@@ -173,7 +173,7 @@ impl Rate {
 }
 
 const BAD_ID: BadLimit =
-    BadLimit::Field { field: "id", wanted: "a text of 1 to 255 bytes without control characters" };
+    BadLimit::Field { field: "id", wanted: "a string of 1 to 255 bytes without control characters" };
 
 fn checked_id(id: &str, fields: &Map<String, Value>) -> Result<Box<str>, BadLimit> {
     if id.is_empty() || id.len() > LIMIT_ID_BYTES_MAX || id.chars().any(char::is_control) {
@@ -181,7 +181,7 @@ fn checked_id(id: &str, fields: &Map<String, Value>) -> Result<Box<str>, BadLimi
     }
     match given(fields, "id") {
         Some(written) if written.as_str() != Some(id) => {
-            Err(BadLimit::Field { field: "id", wanted: "the id it is stored under, or absent" })
+            Err(BadLimit::Field { field: "id", wanted: "absent, or equal to the id in the path" })
         }
         Some(_) | None => Ok(id.into()),
     }

@@ -29,17 +29,17 @@ pub struct BadMatcher {
 pub enum Fault {
     #[error("must be {0}")]
     Expected(&'static str),
-    #[error("needs a condition: name, name_glob, queue, arg, priority, all, any or not")]
+    #[error("requires a condition: name, name_glob, queue, arg, priority, all, any or not")]
     NoCondition,
-    #[error("holds more than one condition ({first} and {second}); join them with all or any")]
+    #[error("contains more than one condition ({first} and {second}); combine them with all or any")]
     SeveralConditions { first: String, second: String },
-    #[error("has no condition or field named {0:?}")]
+    #[error("has an unknown condition or field {0:?}")]
     UnknownKey(String),
-    #[error("needs the field {0:?}")]
+    #[error("requires the field {0:?}")]
     MissingField(&'static str),
-    #[error("has no operator {0:?}; there are eq, ne, lt, le, gt, ge, in and exists")]
+    #[error("has an unknown operator {0:?}; use eq, ne, lt, le, gt, ge, in or exists")]
     UnknownOperator(String),
-    #[error("nests deeper than {MATCHER_DEPTH_MAX} levels")]
+    #[error("is nested deeper than {MATCHER_DEPTH_MAX} levels")]
     TooDeep,
     #[error("makes the matcher larger than {MATCHER_PARTS_MAX} parts or {MATCHER_TEXT_BYTES_MAX} bytes")]
     TooLarge,
@@ -154,7 +154,7 @@ impl Budget {
         // Other types have no order; a limit with such an operand would never apply.
         let ordered = || match any()? {
             value @ (Value::Number(_) | Value::String(_)) => Ok(value),
-            _ => Err(bad(at_value, Fault::Expected("a number or a text"))),
+            _ => Err(bad(at_value, Fault::Expected("a number or a string"))),
         };
         match op {
             "eq" => Ok(Test::Eq(any()?)),
@@ -195,7 +195,7 @@ impl Budget {
     }
 
     fn text<'a>(&mut self, value: &'a Value, at: &str) -> Result<&'a str, BadMatcher> {
-        let text = value.as_str().ok_or_else(|| bad(at, Fault::Expected("a text")))?;
+        let text = value.as_str().ok_or_else(|| bad(at, Fault::Expected("a string")))?;
         self.spend(at, text.len())?;
         Ok(text)
     }

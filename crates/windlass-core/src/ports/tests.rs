@@ -66,7 +66,7 @@ fn an_undeclared_port_is_missing() {
     let mut ports = job(&["a"], &[]);
     let missing = Err(PortError::Missing { side: Side::Out, name: "a".into() });
     assert_eq!(ports.read(OUT), missing);
-    assert_eq!(ports.write(B, all(&["1"])).unwrap_err().to_string(), "there is no inport b");
+    assert_eq!(ports.write(B, all(&["1"])).unwrap_err().to_string(), "inport b not found");
     assert!(ports.port(B).is_err() && ports.size(B).is_err() && ports.entries(B).is_err());
     assert!(
         ports.default_value(B).is_err() && ports.set_default(B, None).is_err() && ports.has_data(B).is_err()

@@ -232,7 +232,7 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
     let mut next = touched(job, now);
     let worker = lease.worker.as_deref().unwrap_or("the worker");
     let outcome = Outcome {
-        message: Some(format!("lease ended: {worker} gave no sign of life in time")),
+        message: Some(format!("lease expired: no heartbeat from {worker}")),
         code: Some("lease_ended".to_owned()),
         worker: lease.worker.clone(),
         ended_at: lease.until,

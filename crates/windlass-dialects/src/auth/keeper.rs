@@ -28,15 +28,15 @@ const TOKENS_MAX: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    #[error("there is no token {0}; `windlass token list` shows all")]
+    #[error("no token {0}; list the tokens with `windlass token list`")]
     NotFound(String),
-    #[error("{0} is the last admin token; make another before")]
+    #[error("{0} is the last admin token; create another admin token first")]
     LastAdmin(String),
-    #[error("token {0} stands in the server's configuration; rotate it there")]
+    #[error("token {0} is set in the configuration of the server; rotate it there")]
     Configured(String),
-    #[error("there are {TOKENS_MAX} tokens already; revoke some")]
+    #[error("the maximum of {TOKENS_MAX} tokens is reached; revoke unused ones")]
     TooMany,
-    #[error("no random numbers: {0}")]
+    #[error("cannot read random numbers: {0}")]
     NoChance(getrandom::Error),
     #[error(transparent)]
     Bad(#[from] BadToken),
@@ -67,7 +67,7 @@ async fn read(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
         match serde_json::from_slice::<TokenRecord>(&value) {
             Ok(record) => records.push(record),
             // The unreadable token is refused; the other tokens and the revocations are still loaded.
-            Err(error) => tracing::warn!("the token {key} is ignored: its record cannot be read: {error}"),
+            Err(error) => tracing::warn!("token {key} is ignored: cannot read its record: {error}"),
         }
     }
     let revoked = engine.notes(REVOKED).await?;
@@ -84,10 +84,10 @@ pub async fn follow(engine: Engine, tokens: Arc<Tokens>) {
         if engine.is_shared()
             && let Err(error) = load(&engine, &tokens).await
         {
-            tracing::warn!(%error, "looking for tokens that other servers have made or revoked; trying again");
+            tracing::warn!(%error, "cannot read the tokens created or revoked on other servers; retrying");
         }
         if let Err(error) = keep_uses(&engine, &tokens, &mut written).await {
-            tracing::debug!(%error, "when tokens were used is not kept now; trying again");
+            tracing::debug!(%error, "cannot store when tokens were last used; retrying");
         }
     }
 }

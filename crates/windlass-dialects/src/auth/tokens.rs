@@ -40,17 +40,17 @@ pub struct TokenRecord {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    #[error("a token looks like wl_<8 hex digits>_<64 hex digits>")]
+    #[error("invalid token; a token has the form wl_<8 hex digits>_<64 hex digits>")]
     Shape,
     #[error("the hash of token {prefix} is not 64 hex digits")]
     Hash { prefix: String },
-    #[error("two tokens have the public part {prefix}")]
+    #[error("two tokens have the same public part {prefix}")]
     Twice { prefix: String },
-    #[error("the queues of token {prefix}: {why}")]
+    #[error("invalid queues of token {prefix}: {why}")]
     Queues { prefix: String, why: BadScope },
-    #[error("an admin makes tokens for all queues: a token for some needs another role")]
+    #[error("an admin token cannot be restricted to queues; choose another role")]
     AdminOfSome,
-    #[error("a stored token cannot be read: {0}")]
+    #[error("cannot read a stored token: {0}")]
     Stored(String),
 }
 

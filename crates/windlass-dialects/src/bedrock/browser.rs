@@ -20,12 +20,12 @@ pub fn refusal(request: &Request, hosts: Option<&Hosts>) -> Option<StatusLine> {
         return Some(errors::UNRECOGNIZED);
     }
     if request.get("origin").is_some() {
-        return Some(StatusLine("403 Forbidden: requests of web pages are not accepted".into()));
+        return Some(StatusLine("403 Forbidden: requests from web pages are not accepted".into()));
     }
     let host = request.get("host")?;
     let is_ours = hosts.is_none_or(|hosts| hosts.has(host));
-    let why =
-        "421 Misdirected: the header host does not name this server; leave it out, or add it to `hosts`";
+    let why = "421 Misdirected: unknown name in the header host; remove the header, or add the name to \
+         `hosts` in the configuration";
     (!is_ours).then(|| StatusLine(why.into()))
 }
 

@@ -129,11 +129,11 @@ async fn carry_out(
         tokio::select! {
             () = shared.engine.sleep_until(at) => {}
             _ = phase.wait_for(|phase| *phase >= Phase::Draining) => {
-                tracing::warn!("the server stops before the time of a queued {command:?} has come; it is dropped");
+                tracing::warn!("a queued {command:?} is dropped: the server shuts down before its execution time");
                 return;
             }
             () = shared.tokens.wait_until_refused(&caller, &shared.engine) => {
-                tracing::warn!("the token of a queued {command:?} was revoked or has expired; the command is dropped");
+                tracing::warn!("a queued {command:?} is dropped: its token was revoked or has expired");
                 return;
             }
         }
@@ -144,7 +144,7 @@ async fn carry_out(
     let request = if command.hands_out() { request.without("connection") } else { request };
     let outcome = commands.answer(command, &request).await;
     if !outcome.reply.is_ok() {
-        tracing::info!("a {command:?} that nobody waits for was answered {}", outcome.reply.status);
+        tracing::info!("a queued {command:?} failed with {}", outcome.reply.status);
     }
 }
 

@@ -37,8 +37,9 @@ statuses! {
     NUM_RESULTS_WITH_GET_JOB = "402 Cannot use numResults with GetJob; try GetJobs";
     NEGATIVE_DELAY = "402 Must specify a non-negative delay when retrying";
     MALFORMED_DELAY = "402 Malformed delay";
-    TOO_LARGE_UNKNOWN = "413 Request too large: more than 64 KiB need a valid token in the first of them";
-    BUSY = "503 Busy with other large requests: try again";
+    TOO_LARGE_UNKNOWN = "413 Request too large: a request of more than 64 KiB must contain a valid token in its first 64 \
+     KiB";
+    BUSY = "503 Busy with other large requests; retry later";
     NO_JOB_FOUND = "404 No job found";
     NO_SUCH_JOB = "404 No job with this jobID";
     NO_PARENT = "404 parentJobID does not exist";
@@ -79,11 +80,11 @@ impl From<EngineError> for StatusLine {
     fn from(error: EngineError) -> StatusLine {
         match error {
             EngineError::ShuttingDown => SHUTTING_DOWN,
-            EngineError::Quota { what, max } => {
-                StatusLine(Cow::Owned(format!("429 Too many: this tenant has its quota of {max} {what}")))
-            }
+            EngineError::Quota { what, max } => StatusLine(Cow::Owned(format!(
+                "429 Too many: this tenant has reached its quota of {max} {what}"
+            ))),
             EngineError::OutOfScope { what } => {
-                StatusLine(Cow::Owned(format!("403 Forbidden: this token is not for {what}")))
+                StatusLine(Cow::Owned(format!("403 Forbidden: this token has no access to {what}")))
             }
             EngineError::Contended => TIMEOUT_PROCESSING,
             EngineError::TooManyWaiters => StatusLine(Cow::Borrowed("503 Too many waiting workers")),
@@ -94,7 +95,7 @@ impl From<EngineError> for StatusLine {
                 StatusLine(Cow::Owned(format!("402 Too many jobs; at most {max}")))
             }
             EngineError::Store(error) => {
-                tracing::error!(%error, "a command of the bedrock dialect failed");
+                tracing::error!(%error, "a Bedrock command failed");
                 StatusLine(Cow::Borrowed("502 Query failed"))
             }
         }

@@ -93,7 +93,7 @@ pub struct ImportSource {
 impl ImportSource {
     pub fn open(path: &Path, choices: Choices) -> Result<ImportSource, Unreadable> {
         if !path.is_file() {
-            return Err(Unreadable(format!("there is no file {}", path.display())));
+            return Err(Unreadable(format!("file {} not found", path.display())));
         }
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(unreadable)?;
         db.prepare(&format!("SELECT {COLUMNS} FROM jobs")).map_err(unreadable)?;
@@ -135,7 +135,7 @@ impl ImportSource {
             Err(error) => RowResult {
                 job_id: row.get("jobID").unwrap_or(0),
                 state: row.get("state").unwrap_or_default(),
-                outcome: ImportOutcome::Leave(format!("its row cannot be read: {error}")),
+                outcome: ImportOutcome::Leave(format!("its row is unreadable: {error}")),
             },
         }
     }
@@ -145,7 +145,7 @@ impl ImportSource {
         let has_children = self.parents.contains_key(&old.id) && parent.is_none();
         let (stands, mut note) = self.stands(old, has_children)?;
         if matches!(stands, "completed" | "cancelled") && parent.is_none() {
-            return Err(format!("it is {} and nobody waits for it", old.state));
+            return Err(format!("it is {} and no parent waits for it", old.state));
         }
         note = note.or(orphaned);
         let entry = Box::new(self.entry(old, stands, parent.is_some())?);
@@ -161,8 +161,8 @@ impl ImportSource {
         match self.parents.get(&old.parent) {
             Some((_, true)) => Err("it is the child of a child".to_owned()),
             Some((state, false)) if self.goes_on(state) => Ok((Some(old.parent), None)),
-            Some(_) => Ok((None, Some("without its parent, which has ended"))),
-            None => Ok((None, Some("without its parent, which is gone"))),
+            Some(_) => Ok((None, Some("imported without its parent, which has ended"))),
+            None => Ok((None, Some("imported without its parent, which no longer exists"))),
         }
     }
 
@@ -179,26 +179,26 @@ impl ImportSource {
         let is_out = matches!(old.state.as_str(), "RUNNING" | "RUNQUEUED");
         Ok(match old.state.as_str() {
             _ if is_out && self.choices.running == RunningRows::Fail => {
-                ("failed", Some("failed: a worker had it"))
+                ("failed", Some("imported as failed: it was running"))
             }
             "QUEUED" if !has_children => ("ready", None),
-            "RUNNING" if !has_children => ("ready", Some("queued again: a worker had it")),
-            "RUNQUEUED" if !has_children => ("ready", Some("queued for its nextRun: a worker had it")),
+            "RUNNING" if !has_children => ("ready", Some("queued again: it was running")),
+            "RUNQUEUED" if !has_children => ("ready", Some("queued for its nextRun: it was running")),
             "PAUSED" if !has_children && old.parent == 0 => {
-                ("ready", Some("queued: it was PAUSED with nothing to wait for"))
+                ("ready", Some("queued: it was PAUSED without unfinished children"))
             }
             "PAUSED" if !has_children => ("ready", None),
             "QUEUED" | "PAUSED" => ("waiting", None),
-            "RUNNING" | "RUNQUEUED" => ("waiting", Some("runs again after its children: a worker had it")),
+            "RUNNING" | "RUNQUEUED" => ("waiting", Some("runs again after its children: it was running")),
             "FINISHED" => ("completed", None),
             "FAILED" => ("failed", None),
             "CANCELLED" => ("cancelled", None),
-            other => return Err(format!("there is no state {other:?}")),
+            other => return Err(format!("unknown state {other:?}")),
         })
     }
 
     fn entry(&self, old: &Old, stands: &'static str, is_child: bool) -> Result<Entry, String> {
-        Name::new(&old.name).map_err(|error| format!("its name: {error}"))?;
+        Name::new(&old.name).map_err(|error| format!("invalid name: {error}"))?;
         if !json::is_object(&old.data) {
             return Err("its data is not a JSON object".to_owned());
         }
@@ -207,12 +207,12 @@ impl ImportSource {
             "" => None,
             text => {
                 let rule = Repeat::parse_styled(&profile.repeat_text(text), profile.repeat_style());
-                Some(rule.map_err(|error| format!("its repeat: {error}"))?)
+                Some(rule.map_err(|error| format!("invalid repeat: {error}"))?)
             }
         };
         let retry_after = match old.retry_after.as_str() {
             "" => None,
-            text => Some(Span::parse(text).map_err(|error| format!("its retryAfter: {error}"))?),
+            text => Some(Span::parse(text).map_err(|error| format!("invalid retryAfter: {error}"))?),
         };
         let data = plain_data(&old.data);
         let due_at = times::moment_of(&old.next_run);
@@ -307,7 +307,8 @@ pub struct Unreadable(pub String);
 
 fn unreadable(error: rusqlite::Error) -> Unreadable {
     Unreadable(format!(
-        "the file is not a Bedrock database that can be read ({error}); stop Bedrock first, and if it keeps its log in a \
-         format of its own, make a plain copy with Bedrock's own sqlite3: VACUUM INTO 'copy.db'"
+        "cannot read the file as a Bedrock database ({error}); stop Bedrock first; if the file has \
+         Bedrock's own journal format, make a plain copy with Bedrock's sqlite3: VACUUM INTO \
+         'copy.db'"
     ))
 }

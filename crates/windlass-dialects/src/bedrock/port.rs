@@ -31,13 +31,14 @@ const KEYS: &[Key] = &[
         "bedrock",
         ValueKind::AddressOrOff,
         "127.0.0.1:8888",
-        "address of the Bedrock::Jobs dialect (also bedrock.listen)",
+        "address of the Bedrock::Jobs dialect, or off (also bedrock.listen)",
     ),
     Key::new(
         "bedrock.profile",
         ValueKind::Choice(&["seed", "current"]),
         "seed",
-        "which Bedrock::Jobs is spoken",
+        "protocol version: seed follows the first description of Bedrock::Jobs, current follows its \
+         current source",
     ),
 ];
 

@@ -157,7 +157,7 @@ impl<L: Link> Session<L> {
             self.unread.give_back();
         }
         if let Err(error) = served {
-            tracing::debug!(%error, "a bedrock connection ended");
+            tracing::debug!(%error, "a Bedrock connection failed");
         }
         let _ = timeout(Duration::from_secs(1), self.link.shutdown()).await;
     }
@@ -408,7 +408,9 @@ impl<L: Link> Session<L> {
         let wrote = timeout(self.limits.write, writing).await;
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_MAX);
-        wrote.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the client takes no replies"))??;
+        wrote.map_err(|_| {
+            io::Error::new(io::ErrorKind::TimedOut, "timed out: the client does not read its responses")
+        })??;
         if may_be_gone && self.is_gone().await {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
@@ -421,7 +423,7 @@ impl<L: Link> Session<L> {
 /// before the first: awaiting it in each request would change their order.
 async fn catch_up(shared: &Shared) {
     if let Err(error) = shared.engine.catch_up().await {
-        tracing::debug!(%error, "looking for what is due before jobs are handed out");
+        tracing::debug!(%error, "cannot expire leases before a claim");
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malform
     if reader.rest.is_empty() {
         return Ok(value);
     }
-    Err(reader.place(Trouble("there are bytes after the end of the value".into())))
+    Err(reader.place(Trouble("unexpected bytes after the end of the value".into())))
 }
 
 /// Number of bytes of the first value in `bytes`.
@@ -87,7 +87,7 @@ impl<'de> Reader<'de> {
                 self.rest = rest;
                 Ok(head)
             }
-            None => Err(Trouble("the MessagePack value is cut off".into())),
+            None => Err(Trouble("the MessagePack value is truncated".into())),
         }
     }
 
@@ -109,7 +109,7 @@ impl<'de> Reader<'de> {
             0x90..=0x9f => Head::Array(usize::from(marker & 0x0f)),
             0xa0..=0xbf => Head::Str(usize::from(marker & 0x1f)),
             0xc0 => Head::Nil,
-            0xc1 => return Err(Trouble("0xc1 is not MessagePack".into())),
+            0xc1 => return Err(Trouble("invalid MessagePack byte 0xc1".into())),
             0xc2 | 0xc3 => Head::Bool(marker == 0xc3),
             0xc4 => Head::Bin(self.length(1)?),
             0xc5 => Head::Bin(self.length(2)?),
@@ -142,7 +142,7 @@ impl<'de> Reader<'de> {
     pub(super) fn deeper(&mut self) -> Result<(), Trouble> {
         self.depth += 1;
         if self.depth > MSGPACK_DEPTH_MAX {
-            return Err(Trouble(format!("a value is nested more than {MSGPACK_DEPTH_MAX} deep")));
+            return Err(Trouble(format!("a value is nested deeper than {MSGPACK_DEPTH_MAX} levels")));
         }
         Ok(())
     }

@@ -65,10 +65,10 @@ fn what_is_cut_off_or_too_deep_is_an_error_and_never_a_panic() {
     }
     let deep = vec![0x91; 100_000];
     assert!(read::<Value>(Encoding::Msgpack, &deep).is_err());
-    assert!(msgpack_length(&deep).unwrap_err().to_string().contains("64 deep"));
+    assert!(msgpack_length(&deep).unwrap_err().to_string().contains("deeper than 64 levels"));
     assert!(read::<Value>(Encoding::Msgpack, &[0xc1]).is_err());
     let trailing = read::<Value>(Encoding::Msgpack, &[0x01, 0x02]).unwrap_err();
-    assert_eq!(trailing.to_string(), "there are bytes after the end of the value at byte 1");
+    assert_eq!(trailing.to_string(), "unexpected bytes after the end of the value at byte 1");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn errors_say_where() {
     let error = read::<Value>(Encoding::Json, b"{\"a\":\n tru}").unwrap_err();
     assert!(error.to_string().contains("line 2 column"), "{error}");
     let error = read::<Value>(Encoding::Json, b"\"a\xff\"").unwrap_err();
-    assert_eq!(error.to_string(), "the body is not UTF-8 from byte 2 on");
+    assert_eq!(error.to_string(), "the body is not valid UTF-8 at byte 2");
 }
 
 fn written(encoding: Encoding, write: impl Fn(&mut Out)) -> Vec<u8> {

@@ -93,7 +93,7 @@ pub(super) async fn polling(call: Call) -> Answer {
     match waited {
         Waited::Settled(job) => show(&call, &*read_result(&call, job).await?).await,
         Waited::NotYet(_) => {
-            let message = format!("the job has not ended within {timeout_s} s; ask again");
+            let message = format!("the job is not finished after {timeout_s} s; poll again");
             Err(JqError::coded(StatusCode::REQUEST_TIMEOUT, "not_ended", message))
         }
         Waited::Unknown => Err(JqError::no_such_job()),
@@ -167,7 +167,7 @@ pub(super) async fn register(mut call: Call) -> Answer {
     master.notes().put(&tenant, &id, &note).await?;
     let connection = Arc::new(WorkerConnection::new(&id, target, allowed, master.signer(), &tenant));
     master.dispatcher_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
-    tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
+    tracing::info!(worker = %id, name = note.name, url = note.url, "worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
 }
 
@@ -176,7 +176,7 @@ fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
     match peer {
         Some(std::net::IpAddr::V4(ip)) => Ok(format!("http://{ip}:{port}")),
         Some(std::net::IpAddr::V6(ip)) => Ok(format!("http://[{ip}]:{port}")),
-        None => Err(JqError::bad_request("send `url`: where you call from is not known")),
+        None => Err(JqError::bad_request("`url` is required: the address of the client is unknown")),
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn unregister(call: Call) -> Answer {
             None => is_written,
         }
     } else {
-        master.remove_worker(tenant, &id, "it unregistered").await?
+        master.remove_worker(tenant, &id, "the worker unregistered").await?
     };
     if is_gone { Ok(no_content()) } else { Err(JqError::no_such_worker()) }
 }

@@ -72,7 +72,7 @@ impl TenantDispatcher {
             match self.claim(&wanted).await {
                 Ok(jobs) => self.send(jobs),
                 Err(error) => {
-                    tracing::warn!(%error, "jobs for push workers cannot be taken; trying again in a moment");
+                    tracing::warn!(%error, "cannot claim jobs for registered workers; retrying");
                     tokio::select! {
                         () = tokio::time::sleep(AFTER_TROUBLE) => {}
                         () = self.stopping() => {}
@@ -130,7 +130,7 @@ impl TenantDispatcher {
             for some in renewals.chunks(self.batch_max()) {
                 // A refusal means that the job has ended meanwhile.
                 if let Err(error) = self.engine.renew(&self.tenant, some.to_vec()).await {
-                    tracing::warn!(%error, "timeouts of accepted jobs run from a moment too early");
+                    tracing::warn!(%error, "cannot restart the timeouts of accepted jobs; they end slightly early");
                 }
             }
         }
@@ -189,7 +189,7 @@ impl TenantDispatcher {
         let answers = match written {
             Ok(answers) => answers,
             Err(error) => {
-                tracing::warn!(%error, "who is to get which job could not be written down; it is sent to nobody");
+                tracing::warn!(%error, "cannot assign jobs to workers; the jobs are released");
                 for parcel in &watched {
                     self.settle(&parcel.job, Event::Return { by: parcel.by() }).await;
                     self.ended(parcel.job.id, parcel.token).await;
@@ -213,12 +213,12 @@ impl TenantDispatcher {
         match self.ask(parcel).await {
             Ok(Answer { status: 200..=299, .. }) => self.accepted(parcel).await,
             Ok(Answer { status: 404, .. }) => {
-                tracing::info!(worker = %worker, name = %job.spec.name, "a worker does not know this kind of job");
+                tracing::info!(worker = %worker, name = %job.spec.name, "the worker does not accept jobs of this name");
                 let lost = self.table().refuses(worker, &job.spec.name);
                 self.settle(job, Event::Return { by: parcel.by() }).await;
                 if let Some(lost) = lost {
                     self.forget(&lost.worker).await;
-                    self.lost(lost, "it knows none of the jobs it is given").await;
+                    self.lost(lost, "the worker rejected too many job names").await;
                 }
                 self.changed.notify_one();
             }
@@ -226,7 +226,9 @@ impl TenantDispatcher {
                 let message = views::refusal(worker, &body);
                 self.settle(job, commands::lost(parcel.by(), worker, &message)).await;
             }
-            Ok(Answer { status, .. }) => self.undelivered(parcel, &format!("it answered {status}")).await,
+            Ok(Answer { status, .. }) => {
+                self.undelivered(parcel, &format!("it responded with status {status}")).await
+            }
             Err(why) => self.undelivered(parcel, &why).await,
         }
     }
@@ -283,12 +285,12 @@ impl TenantDispatcher {
 
     async fn undelivered(&self, parcel: &Parcel, why: &str) {
         let Parcel { job, worker, .. } = parcel;
-        tracing::warn!(job.id = %job.id, worker = %worker, "a job did not reach its worker: {why}");
+        tracing::warn!(job.id = %job.id, worker = %worker, "cannot deliver a job to its worker: {why}");
         let after = self.table().failed(worker, self.engine.now());
         self.settle(job, Event::Return { by: parcel.by() }).await;
         if let AfterFailure::Lost(lost) = after {
             self.forget(worker).await;
-            self.lost(lost, "it cannot be reached").await;
+            self.lost(lost, "the worker cannot be reached").await;
         }
         self.sooner.notify_one();
         self.changed.notify_one();
@@ -296,13 +298,13 @@ impl TenantDispatcher {
 
     async fn settle(&self, job: &Arc<Job>, event: Event) {
         if let Err(error) = self.engine.settle(&self.tenant, vec![JobEvent { id: job.id, event }]).await {
-            tracing::warn!(%error, job.id = %job.id, "a job waits for its timeout");
+            tracing::warn!(%error, job.id = %job.id, "cannot settle a job; it ends with its timeout");
         }
     }
 }
 
 fn answered(answer: Result<Result<Answer, String>, tokio::time::error::Elapsed>) -> Result<Answer, String> {
-    answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())))
+    answer.unwrap_or_else(|_| Err(format!("no response within {} s", ANSWER_WITHIN.as_secs())))
 }
 
 fn renewal(entry: &Accepting, now: Timestamp) -> Renew {

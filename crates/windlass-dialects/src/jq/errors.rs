@@ -55,7 +55,7 @@ impl ErrorFormat for Jq {
             | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         };
         if status.is_server_error() {
-            tracing::warn!(code = error.code(), "a call failed: {error}");
+            tracing::warn!(code = error.code(), "request failed: {error}");
         }
         status
     }
@@ -63,21 +63,21 @@ impl ErrorFormat for Jq {
 
 impl JqError {
     pub fn no_such_job() -> JqError {
-        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such job")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "job not found")
     }
 
     pub fn no_such_worker() -> JqError {
-        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such worker; register again")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "worker not found; register again")
     }
 
     pub fn no_such_constraint() -> JqError {
-        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such constraint")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "constraint not found")
     }
 
     /// Late report of a worker: the attempt timed out, or another worker has the job.
     pub fn not_yours() -> JqError {
-        let message =
-            "this attempt is not yours any more: it timed out, or the job was given to another worker";
+        let message = "this attempt no longer belongs to you: it timed out, or the job was given to another \
+             worker";
         JqError::coded(StatusCode::NOT_FOUND, "stale", message)
     }
 

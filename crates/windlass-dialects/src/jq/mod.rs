@@ -93,22 +93,28 @@ impl Dialect for Jq {
 }
 
 const KEYS: &[Key] = &[
-    Key::new("jq.backoff_base_ms", whole(0, 86_400_000), "1000", "first retry of a JQ job"),
-    Key::new("jq.backoff_cap_s", SECONDS, "3600", "longest wait between two tries"),
-    Key::new("jq.result_ttl_s", SECONDS, "3600", "how long a result is kept"),
-    Key::new("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
+    Key::new(
+        "jq.backoff_base_ms",
+        whole(0, 86_400_000),
+        "1000",
+        "delay before the first retry of a JQ job; it doubles with each retry",
+    ),
+    Key::new("jq.backoff_cap_s", SECONDS, "3600", "maximum delay between two attempts of a JQ job"),
+    Key::new("jq.result_ttl_s", SECONDS, "3600", "how long the result of a JQ job is kept"),
+    Key::new("jq.record_ttl_s", SECONDS, "604800", "how long a finished JQ job is kept"),
     Key::new(
         "jq.worker_addresses",
         ValueKind::List,
         "",
-        "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
-         server others can reach; with tokens nowhere",
+        "addresses to which the server may send JQ jobs: loopback, private, any, IP addresses, CIDR \
+         blocks; default: loopback, also private if the server listens on a non-loopback address, \
+         and none if tokens are configured",
     ),
     Key::new(
         "jq.workers",
         ValueKind::List,
         "",
-        "JQ workers that need not register, each as NAME URL MAX_JOBS",
+        "JQ workers that do not have to register, each as NAME URL MAX_JOBS",
     ),
 ];
 
@@ -165,7 +171,7 @@ impl FixedWorker {
     pub fn parse(text: &str) -> Result<FixedWorker, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [name, url, max_jobs] = words[..] else {
-            return Err(format!("{text:?} is not a worker; write it as NAME URL MAX_JOBS"));
+            return Err(format!("{text:?} is not a worker; expected NAME URL MAX_JOBS"));
         };
         parse_url(url).map_err(|why| format!("{text:?}: {why}"))?;
         let most = wire::MAX_JOBS_MAX;
@@ -256,11 +262,12 @@ impl Dispatchers {
         }
         let notes = Notes::new(engine.clone());
         let server = if engine.is_shared() {
-            let me = new_id("s-").map_err(|error| StartError(format!("no chance for a name: {error}")))?;
+            let me =
+                new_id("s-").map_err(|error| StartError(format!("cannot read random numbers: {error}")))?;
             // Written before this server owns a worker, so that no other server takes the worker over. A
             // store that is out of reach has no workers either; the first poll writes the heartbeat again.
             if let Err(error) = notes.put_sign(&me, 1).await {
-                tracing::debug!(%error, "no sign of life yet");
+                tracing::debug!(%error, "cannot register this server in the store yet");
             }
             Some(me.to_string())
         } else {
@@ -341,7 +348,7 @@ impl Dispatchers {
         if let Some(server) = self.server()
             && let Err(error) = self.notes().forget_server(server).await
         {
-            tracing::debug!(%error, "other servers take over the workers of this one a little later");
+            tracing::debug!(%error, "cannot unregister this server; other servers take over its workers later");
         }
     }
 }
@@ -464,9 +471,9 @@ impl Running for Dispatchers {
 
     fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Soon<'a, bool> {
         Box::pin(async move {
-            let let_go = self.remove_worker(tenant, id, &format!("{who} let it go")).await;
+            let let_go = self.remove_worker(tenant, id, &format!("{who} removed it")).await;
             let_go.unwrap_or_else(|error| {
-                tracing::warn!(%error, worker = id, "a worker could not be let go");
+                tracing::warn!(%error, worker = id, "cannot remove a worker");
                 false
             })
         })

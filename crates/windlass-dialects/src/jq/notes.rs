@@ -165,9 +165,7 @@ fn read((key, bytes): (String, Vec<u8>)) -> Option<Noted> {
     match (whose(&key[WORKERS.len()..]), note) {
         (Some((tenant, id)), Some(note)) => Some(Noted { tenant, id, note, bytes }),
         _ => {
-            tracing::warn!(
-                "what was written down of a worker ({key}) cannot be read; it has to register again"
-            );
+            tracing::warn!("cannot read the record of a worker ({key}); the worker has to register again");
             None
         }
     }

@@ -83,7 +83,7 @@ pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) 
         match look.poll_once(&inner).await {
             Ok(()) => was_well = true,
             Err(error) if was_well => {
-                tracing::warn!(%error, "which workers other servers have left cannot be looked up; trying again");
+                tracing::warn!(%error, "cannot look for workers of servers that are gone; retrying");
                 was_well = false;
             }
             Err(_) => {}
@@ -122,7 +122,7 @@ impl Poller {
             noted.iter().map(|noted| (&noted.tenant, &noted.id)).collect();
         for (tenant, id) in served.iter().filter(|(tenant, id)| !known.contains(&(tenant, id))) {
             if let Some(dispatcher) = inner.dispatcher(tenant) {
-                dispatcher.dismiss(id, "it unregistered").await;
+                dispatcher.dismiss(id, "the worker unregistered").await;
             }
         }
         let pings = notes.pings().await?;
@@ -173,7 +173,7 @@ impl Poller {
             Ownership::Free => {
                 let is_ours = inner.notes().take_over(&noted, me).await?;
                 if is_ours && dispatcher.is_none() {
-                    tracing::info!(worker = %noted.id, "worker {} is served by this server now", noted.id);
+                    tracing::info!(worker = %noted.id, "worker {} is now served by this server", noted.id);
                     newcomers.extend(WorkerToAdd::from_note(&noted, pinged.is_some()));
                 }
             }

@@ -232,7 +232,7 @@ impl TenantDispatcher {
             let held = self.table().accepted_jobs();
             let began = Instant::now();
             if let Err(error) = self.look_at(held).await {
-                tracing::debug!(%error, "looking for jobs that ended at another server");
+                tracing::debug!(%error, "cannot look for jobs that ended on another server");
             }
             pause = (began.elapsed() * (LOOK_SHARE - 1)).clamp(LOOK_EVERY, LOOK_PAUSE_MAX);
         }
@@ -264,7 +264,7 @@ impl TenantDispatcher {
     async fn forget_left(&self) {
         let left = self.table().take_left();
         for worker in left {
-            tracing::info!(worker = %worker, "worker {worker} has ended what it had and left");
+            tracing::info!(worker = %worker, "worker {worker} finished its jobs and is removed");
             self.forget(&worker).await;
         }
     }
@@ -295,10 +295,10 @@ impl TenantDispatcher {
                 continue;
             }
             self.forget(&lost.worker).await;
-            self.lost(lost, "it gave no sign of life in time").await;
+            self.lost(lost, "it sent no heartbeat in time").await;
         }
         if let Err(error) = self.look_at(passed.overdue).await {
-            tracing::debug!(%error, "looking for jobs that should have ended");
+            tracing::debug!(%error, "cannot look for jobs that should have ended");
         }
         self.changed.notify_one();
     }
@@ -317,7 +317,7 @@ impl TenantDispatcher {
     /// Fails the running jobs of a removed worker.
     pub(super) async fn lost(&self, lost: Lost, why: &str) {
         let Lost { worker, jobs } = lost;
-        tracing::warn!(worker = %worker, jobs = jobs.len(), "worker {worker} is let go: {why}");
+        tracing::warn!(worker = %worker, jobs = jobs.len(), "worker {worker} removed: {why}");
         self.fail(&worker, &jobs, why).await;
         self.changed.notify_one();
     }
@@ -331,7 +331,7 @@ impl TenantDispatcher {
             };
             if let Err(error) = self.engine.settle(&self.tenant, some.iter().map(settle).collect()).await {
                 // Their leases expire later; the jobs are late, not lost.
-                tracing::warn!(%error, "the jobs of a lost worker wait for their timeouts");
+                tracing::warn!(%error, "cannot fail the jobs of a lost worker; they end with their timeouts");
             }
         }
     }
@@ -348,7 +348,7 @@ impl TenantDispatcher {
     /// Deletes the worker's notes, so that it is not loaded after a restart.
     pub(super) async fn forget(&self, worker: &WorkerId) {
         if let Err(error) = self.notes.forget(&self.tenant, worker).await {
-            tracing::warn!(%error, worker = %worker, "a lost worker could not be forgotten");
+            tracing::warn!(%error, worker = %worker, "cannot delete the record of a lost worker");
         }
     }
 

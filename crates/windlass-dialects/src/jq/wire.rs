@@ -31,7 +31,7 @@ pub const TIMEOUT_S_DEFAULT: i64 = 30;
 /// Reason why a body is invalid, for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
-    #[error("the body cannot be read: {0}")]
+    #[error("invalid body: {0}")]
     Malformed(#[from] Malformed),
     #[error("{0}")]
     Field(String),
@@ -68,7 +68,7 @@ struct JobBody<'a> {
 pub fn job(encoding: Encoding, body: &[u8]) -> Result<Job<'_>, Bad> {
     let body: JobBody<'_> = codec::read_map(encoding, body)?;
     let name = body.name.ok_or_else(|| field("`name` is missing"))?;
-    let argument = body.argument.ok_or_else(|| field("`argument` is missing; send {} if there is none"))?;
+    let argument = body.argument.ok_or_else(|| field("`argument` is missing; send {} for an empty one"))?;
     if !is_map(argument) {
         return Err(field("`argument` must be a map"));
     }
@@ -131,13 +131,13 @@ pub fn worker(encoding: Encoding, body: &[u8]) -> Result<Worker, Bad> {
     let name = body.name.ok_or_else(|| field("`name` is missing"))?;
     if name.is_empty() || name.len() > WORKER_NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(field(format!(
-            "`name` must have 1 to {WORKER_NAME_BYTES_MAX} bytes and no control characters"
+            "`name` must have 1 to {WORKER_NAME_BYTES_MAX} bytes, without control characters"
         )));
     }
     let max_jobs = body.max_jobs.ok_or_else(|| field("`max_jobs` is missing"))?;
     let max_jobs = within("max_jobs", max_jobs, 1, MAX_JOBS_MAX)?;
     let place = match (body.url, body.port) {
-        (Some(_), Some(_)) => return Err(field("`url` and `port` exclude each other: send one of them")),
+        (Some(_), Some(_)) => return Err(field("`url` and `port` cannot be combined; send one of them")),
         (Some(url), None) if url.len() > URL_BYTES_MAX => return Err(field("`url` is too long")),
         (Some(url), None) => Place::Url(url.to_string()),
         (None, Some(0)) => return Err(field("`port` must be a number from 1 to 65535")),
@@ -225,7 +225,8 @@ fn message(text: Option<Text<'_>>) -> Result<String, Bad> {
     let text = text.ok_or_else(|| field("`message` is missing"))?;
     match text.len() {
         bytes if bytes > MESSAGE_BYTES_MAX => Err(field(format!(
-            "`message` is {bytes} bytes long; at most {MESSAGE_BYTES_MAX} are kept, put data into `error`"
+            "`message` is {bytes} bytes long; the maximum is {MESSAGE_BYTES_MAX}; send data in \
+             `error`"
         ))),
         _ => Ok(text.to_string()),
     }

@@ -15,11 +15,11 @@ const ANSWER_BYTES_MAX: usize = 16 * 1_024;
 /// Parses `http://host:port` with an optional path; the server calls `/worker-job` below it.
 pub(super) fn parse_url(url: &str) -> Result<Target, String> {
     let target = Target::parse(url).map_err(|why| match why {
-        BadUrl::NotAUrl => format!("`url` is no address: {url:?}"),
+        BadUrl::NotAUrl => format!("`url` is not a URL: {url:?}"),
         BadUrl::Scheme => "`url` must begin with http://".to_owned(),
         BadUrl::NoHost => "`url` has no host".to_owned(),
-        BadUrl::Credentials => "`url` must not hold a user or a password".to_owned(),
-        BadUrl::OddHost => "`url` has an odd host".to_owned(),
+        BadUrl::Credentials => "`url` must not contain a user name or password".to_owned(),
+        BadUrl::OddHost => "`url` has an invalid host".to_owned(),
     })?;
     if target.is_https() {
         return Err("`url` must begin with http://".to_owned());
@@ -28,7 +28,7 @@ pub(super) fn parse_url(url: &str) -> Result<Target, String> {
         return Err("`url` must not have a query".to_owned());
     }
     let path = format!("{}/worker-job", target.path().path().trim_end_matches('/'));
-    let path = path.parse().map_err(|_| "`url` has an odd path")?;
+    let path = path.parse().map_err(|_| "`url` has an invalid path")?;
     Ok(target.with_path(path))
 }
 
@@ -42,7 +42,9 @@ pub(super) async fn check(target: &Target, allowed: &Allowed) -> Result<(), Stri
 
 fn in_words(error: &CallError, allowed: &Allowed) -> String {
     match error {
-        CallError::NotAllowed { .. } => format!("{error} ({allowed}); list it in jq.worker_addresses"),
+        CallError::NotAllowed { .. } => {
+            format!("{error} (allowed: {allowed}); add the address to jq.worker_addresses")
+        }
         error => error.to_string(),
     }
 }

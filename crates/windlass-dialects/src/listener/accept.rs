@@ -76,7 +76,7 @@ impl Port {
         drop(listener);
         let all_gone = permits.acquire_many(permits_all);
         if tokio::time::timeout(limits.grace, all_gone).await.is_err() {
-            tracing::warn!("cutting {name} connections that did not end within {:?}", limits.grace);
+            tracing::warn!("closing {name} connections that are still open after {:?}", limits.grace);
             phase.send_replace(Phase::Cut);
             let _ = tokio::time::timeout(Duration::from_secs(1), permits.acquire_many(permits_all)).await;
         }
@@ -89,7 +89,7 @@ async fn secure(stream: TcpStream, tls: Option<&Tls>, handshake_timeout: Duratio
     match tokio::time::timeout(handshake_timeout, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("TLS handshake took too long"),
+        Err(_) => tracing::debug!("TLS handshake timed out"),
     }
     None
 }
@@ -101,7 +101,7 @@ async fn rest_after(error: &io::Error) {
     if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
         return;
     }
-    tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
+    tracing::warn!(%error, "cannot accept a connection; retrying");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 

@@ -37,8 +37,8 @@ struct LeftOut {
 impl LeftOut {
     fn add(&mut self, jobs: usize, why: &dyn std::fmt::Display) {
         match self.lines.len() < LEFT_OUT_MAX {
-            true if jobs == 1 => self.lines.push(format!("windlass: a job was not made: {why}")),
-            true => self.lines.push(format!("windlass: {jobs} jobs were not made: {why}")),
+            true if jobs == 1 => self.lines.push(format!("windlass: 1 job was not created: {why}")),
+            true => self.lines.push(format!("windlass: {jobs} jobs were not created: {why}")),
             false => self.more += jobs,
         }
     }
@@ -48,7 +48,7 @@ impl LeftOut {
             return;
         }
         if self.more > 0 {
-            self.lines.push(format!("windlass: and {} more", self.more));
+            self.lines.push(format!("windlass: {} more jobs were not created", self.more));
         }
         let mut text = log.to_vec();
         if !text.is_empty() && !text.ends_with(b"\n") {
@@ -186,7 +186,7 @@ impl<'a> BatchRun<'a> {
         let told: HashSet<usize> = self.gathered.iter().map(|(place, _)| *place).collect();
         for place in 0..self.jobs.len() {
             if self.held[place].is_some() && !told.contains(&place) {
-                self.gathered.push((place, Ended::Unrun("the run ended without a word about it".to_owned())));
+                self.gathered.push((place, Ended::Unrun("the runner reported no outcome".to_owned())));
             }
         }
         self.settle().await;
@@ -196,7 +196,7 @@ impl<'a> BatchRun<'a> {
         let report = Report {
             exitcode: 500,
             code: "BAD_HANDLER".to_owned(),
-            message: Some(format!("there is no handler for {}; add one, and the job runs", self.full)),
+            message: Some(format!("no handler for {}; the job runs when one is added", self.full)),
             ..Report::default()
         };
         self.gathered = (0..self.jobs.len()).map(|place| (place, Ended::Done(report.clone()))).collect();
@@ -216,7 +216,7 @@ impl<'a> BatchRun<'a> {
         let answers = match self.state.engine.extend(&self.client, extends).await {
             Ok(answers) => answers,
             Err(error) => {
-                tracing::warn!("locks of {} were not renewed: {error}", self.full);
+                tracing::warn!("cannot renew the locks of {} jobs: {error}", self.full);
                 return Vec::new();
             }
         };
@@ -277,7 +277,7 @@ impl<'a> BatchRun<'a> {
             return;
         }
         if let Err(error) = self.state.engine.log(&self.client, entries).await {
-            tracing::warn!("what jobs of {} said is lost: {error}", self.full);
+            tracing::warn!("cannot store the log output of {} jobs: {error}", self.full);
         }
     }
 
@@ -289,8 +289,7 @@ impl<'a> BatchRun<'a> {
             let bytes = report.result.len();
             report.exitcode = 500;
             report.code = "TOO_MUCH".to_owned();
-            report.message =
-                Some(format!("its result of {bytes} bytes is not kept; at most {max} are allowed"));
+            report.message = Some(format!("the result of {bytes} bytes is too large; the maximum is {max}"));
             report.result = Bytes::new();
             // The job runs again, and would request them again each time.
             report.new_jobs.clear();
@@ -315,7 +314,10 @@ impl<'a> BatchRun<'a> {
             let name = match wire::jobtype(jobtype) {
                 Ok(name) => name,
                 Err(error) => {
-                    tracing::warn!("a job of {} asked for jobs of no valid type: {jobtype:?}", self.full);
+                    tracing::warn!(
+                        "a job of {} requested new jobs of an invalid type: {jobtype:?}",
+                        self.full
+                    );
                     left_out.add(group.len(), &error);
                     continue;
                 }
@@ -334,7 +336,7 @@ impl<'a> BatchRun<'a> {
             if let Err(error) = self.state.add(&self.client, &name, &payloads, None).await {
                 report.exitcode = 500;
                 report.code = "JOURNAL".to_owned();
-                report.message = Some(format!("jobs that it asked for could not be kept: {error}"));
+                report.message = Some(format!("cannot store the new jobs it requested: {error}"));
                 break;
             }
         }
@@ -348,7 +350,8 @@ impl<'a> BatchRun<'a> {
             let fits = payload.len() <= max;
             if !fits {
                 let bytes = payload.len();
-                left_out.add(1, &format_args!("a payload of {bytes} bytes; at most {max} are allowed"));
+                left_out
+                    .add(1, &format_args!("a payload of {bytes} bytes is too large; the maximum is {max}"));
             }
             fits
         });
@@ -365,7 +368,7 @@ impl<'a> BatchRun<'a> {
                 Ok(answers) => {
                     let lost = answers.iter().filter(|answer| answer.is_err()).count();
                     if lost > 0 {
-                        tracing::warn!("{lost} jobs of {} had lost their locks when they ended", self.full);
+                        tracing::warn!("{lost} jobs of {} lost their locks before they ended", self.full);
                     }
                     let asked = entries.iter().zip(&answers);
                     let is_given_up = |(entry, answer): (&JobEvent, &Result<Settled, _>)| {
@@ -376,12 +379,19 @@ impl<'a> BatchRun<'a> {
                     return asked.filter_map(is_given_up).collect();
                 }
                 Err(error) if self.state.engine.now() < give_up && !*self.state.stop.borrow() => {
-                    tracing::warn!("the ends of {} jobs of {} wait: {error}", entries.len(), self.full);
+                    tracing::warn!(
+                        "cannot store the outcomes of {} jobs of {}; retrying: {error}",
+                        entries.len(),
+                        self.full
+                    );
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(WAIT_MAX);
                 }
                 Err(error) => {
-                    tracing::error!("jobs of {} have ended, and run again: {error}", self.full);
+                    tracing::error!(
+                        "cannot store the outcomes of jobs of {}; the jobs run again: {error}",
+                        self.full
+                    );
                     return HashSet::new();
                 }
             }

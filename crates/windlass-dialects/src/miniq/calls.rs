@@ -59,7 +59,7 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
     let payloads = wire::payloads(&body)?;
     let max = call.engine.options().payload_bytes_max;
     if let Some(large) = payloads.iter().find(|payload| payload.len() > max) {
-        let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
+        let message = format!("a line is {} bytes long; the maximum is {max}", large.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
     let coming = payloads.iter().map(|payload| (&queue, &jobtype, payload.len()));
@@ -98,7 +98,7 @@ pub(super) async fn result(call: Call) -> Answer {
     if !job.state().is_settled() {
         return Err(Problem::new(
             StatusCode::ACCEPTED,
-            "the job has not ended; ask again, or with ?wait=SECONDS",
+            "the job is not finished; retry, or wait for it with ?wait=SECONDS",
         ));
     }
     if call.hides_payloads() {
@@ -215,7 +215,7 @@ pub(super) async fn list_handlers(call: Call) -> Answer {
 }
 
 fn no_handler(client: &Tenant, jobtype: &Name) -> Problem {
-    Problem::not_found(format!("there is no handler for {}", wire::full_type(client, jobtype)))
+    Problem::not_found(format!("no handler for {}", wire::full_type(client, jobtype)))
 }
 
 // --- operations ----------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ pub(super) async fn stop(call: Call) -> Answer {
 }
 
 pub(super) async fn quit(call: Call) -> Answer {
-    tracing::info!("asked to quit");
+    tracing::info!("shutdown requested by /quit");
     call.server.quit.notify_one();
     Ok(plain("Quit.\n"))
 }
@@ -260,7 +260,7 @@ fn named(call: &Call) -> Result<(Tenant, Name), Problem> {
 }
 
 fn no_such_job() -> Problem {
-    Problem::not_found("there is no such job")
+    Problem::not_found("job not found")
 }
 
 /// Finds the job of the path. Waits a moment for a job that was just added and may not be in the store yet.

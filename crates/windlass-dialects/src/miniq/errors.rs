@@ -18,7 +18,7 @@ impl ErrorFormat for Miniq {
     }
 
     fn foreign_tenant_message() -> String {
-        "only an admin may speak for another client than their own".to_owned()
+        "only an admin may act for another client".to_owned()
     }
 }
 
@@ -61,7 +61,7 @@ impl From<JournalError> for Problem {
             | JournalError::Closed => StatusCode::SERVICE_UNAVAILABLE,
         };
         if status.is_server_error() {
-            tracing::warn!("an add failed: {error}");
+            tracing::warn!("cannot add jobs: {error}");
         }
         Problem::new(status, error.to_string())
     }

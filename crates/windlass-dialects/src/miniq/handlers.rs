@@ -47,7 +47,7 @@ pub async fn newest(
         match serde_json::from_slice(&text) {
             Ok(handler) => return Ok(Some(Version { id: id.to_owned(), handler: Arc::new(handler) })),
             Err(error) => {
-                tracing::error!("the handler {key} cannot be read: {error}; the one before it is used")
+                tracing::error!("cannot read handler {key}: {error}; the previous version is used")
             }
         }
     }

@@ -140,7 +140,7 @@ impl JobLog {
         let mut lines = lines;
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 {
-            lines.warn(&format!("{left_out} pieces of the log were left out: the disk is too slow"));
+            lines.warn(&format!("{left_out} parts of the log were dropped: the disk is too slow"));
         }
         if send.try_send(lines.bytes).is_err() {
             self.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ fn write_all(settings: &LogSettings, receive: &Receiver<Vec<u8>>) {
         if let Err(error) = write(settings, &mut file, &bytes) {
             file = None;
             if !complained {
-                tracing::error!(%error, "the job log {} cannot be written", settings.path.display());
+                tracing::error!(%error, "cannot write the job log {}", settings.path.display());
                 complained = true;
             }
         }

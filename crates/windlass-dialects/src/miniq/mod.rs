@@ -214,7 +214,7 @@ impl State {
         let kept = async { self.journal.wsync(self.journal.write(&lines)?).await };
         if let Err(error) = kept.await {
             let mut lines = LogLines::new(now, &sysid);
-            lines.warn(&format!("{} jobs from {} on were not kept: {error}", ids.len(), ids[0]));
+            lines.warn(&format!("{} jobs starting with {} were not stored: {error}", ids.len(), ids[0]));
             self.log.write(lines);
             return Err(error);
         }
@@ -286,7 +286,7 @@ impl State {
         let over = async { while self.over.lock().await.recv().await.is_some() {} };
         let is_over = is_idle && tokio::time::timeout(FAREWELL, over).await.is_ok();
         if !is_over {
-            tracing::warn!("runs are given up while their ends are on their way to the store");
+            tracing::warn!("shutting down before the outcomes of all runs are stored; these jobs run again");
         }
         self.leave.send_replace(Some(if is_over { Leaving::Over } else { Leaving::Abandoned }));
         let keeper = locked(&self.keeper).take();

@@ -11,18 +11,21 @@ use windlass_engine::Engine;
 pub(super) async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
     match sysid::end_leases_of_dead_servers(engine).await {
         Ok(0) => {}
-        Ok(jobs) => info!("jobs that this server was running when it was killed are run again: {jobs}"),
-        Err(error) => warn!("jobs of a server that was killed wait for the end of their locks: {error}"),
+        Ok(jobs) => info!("{jobs} jobs that were running when this server was killed run again"),
+        Err(error) => warn!(
+            "cannot release the jobs of a killed server; they run again when their locks expire: {error}"
+        ),
     }
     match sysid::find_free(engine, host).await {
         Ok(sysid) => Ok(Some(sysid)),
         Err(NoSysid::Store(error)) => {
-            warn!("whether names of servers are free is not known: {error}");
+            warn!("cannot reserve a system id for this server: {error}");
             Ok(None)
         }
         Err(error @ NoSysid::TooManyTries) => Err(StartError(format!(
-            "{error}: every name for this server that was tried is reserved in the store; names of servers that are gone \
-             are free after {} minutes, so wait, or give this machine another host name (now {host:?})",
+            "{error}: every system id that was tried is reserved in the store; reservations of \
+             stopped servers expire after {} minutes: wait, or change the host name of this machine \
+             (now {host:?})",
             sysid::RESERVED_MS / 60_000,
         ))),
     }

@@ -35,7 +35,7 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
                 (wants_room, look_again, None)
             }
             Err(error) => {
-                tracing::warn!("no jobs are started: {error}");
+                tracing::warn!("cannot start jobs; retrying: {error}");
                 let pause = Some(wait);
                 wait = (wait * 2).min(WAIT_MAX);
                 (false, None, pause)
@@ -157,12 +157,12 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
             Ok(reserved) => Some(reserved),
             Err(NoSysid::TooManyTries) => {
                 let why = NoSysid::TooManyTries.to_string();
-                tracing::error!("{why}: no jobs are taken by this server until a name is free");
+                tracing::error!("{why}: this server starts no jobs until it has a system id");
                 state.sysid_state.send_replace(SysidState::Refused(why));
                 None
             }
             Err(NoSysid::Store(error)) => {
-                tracing::warn!("the name of this server is not reserved: {error}");
+                tracing::warn!("cannot reserve the system id of this server; retrying: {error}");
                 tokio::select! {
                     () = tokio::time::sleep(WAIT_MAX) => {}
                     _ = leave.wait_for(Option::is_some) => return,
@@ -178,7 +178,7 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
             (None, _) => {}
             (Some(Leaving::Over), Some(held)) => {
                 if let Err(error) = held.release(&state.engine).await {
-                    tracing::debug!(%error, "the name of this server is free when its time is over");
+                    tracing::debug!(%error, "cannot release the system id of this server; the reservation expires");
                 }
                 return;
             }

@@ -6,71 +6,90 @@ use crate::settings::{Key, SECONDS, ValueKind, Values, whole};
 use std::path::{Path, PathBuf};
 
 pub(super) const KEYS: &[Key] = &[
-    Key::new("miniq.lock_s", SECONDS, "300", "how long a worker may hold a job"),
-    Key::new("miniq.retry_delay_s", SECONDS, "300", "wait before the next try"),
-    Key::new("miniq.give_up_after_s", SECONDS, "21600", "no try begins later than this"),
-    Key::new("miniq.archive_keep_s", SECONDS, "1209600", "how long finished jobs stay in the archive"),
-    Key::new("miniq.run", ValueKind::Switch, "true", "whether this server runs the handlers of its clients"),
-    Key::new("miniq.contexts", whole(1, 1_024), "8", "processes of handlers at once"),
-    Key::new("miniq.contexts_per_type", whole(1, 1_024), "2", "of these, for one client and eid or job type"),
-    Key::new("miniq.http_batches", whole(1, 10_000), "64", "batches of http handlers at once"),
+    Key::new("miniq.lock_s", SECONDS, "300", "duration of the lock on a running job"),
+    Key::new("miniq.retry_delay_s", SECONDS, "300", "delay between two attempts of a job"),
+    Key::new("miniq.give_up_after_s", SECONDS, "21600", "time after which a job is not retried"),
+    Key::new("miniq.archive_keep_s", SECONDS, "1209600", "how long finished jobs are kept in the archive"),
+    Key::new("miniq.run", ValueKind::Switch, "true", "run the handlers of clients on this server"),
+    Key::new("miniq.contexts", whole(1, 1_024), "8", "maximum number of handler processes"),
+    Key::new(
+        "miniq.contexts_per_type",
+        whole(1, 1_024),
+        "2",
+        "maximum number of handler processes for one client and eid or job type",
+    ),
+    Key::new(
+        "miniq.http_batches",
+        whole(1, 10_000),
+        "64",
+        "maximum number of concurrent batches of http handlers",
+    ),
     Key::new(
         "miniq.time_limit_s",
         whole(1, 100 * 366 * 86_400),
         "120",
-        "a job that runs longer in its handler is ended",
+        "time limit of a handler for one job",
     ),
     Key::new(
         "miniq.memory_bytes_max",
         whole(16 << 20, 1 << 40),
         "536870912",
-        "memory of one context with all its processes",
+        "memory limit of a handler process and its child processes",
     ),
     Key::new(
         "miniq.disk_bytes_max",
         whole(1 << 20, 1 << 50),
         "1073741824",
-        "disk that one context may fill: a job that fills more is ended",
+        "disk space limit of a handler process",
     ),
     Key::new(
         "miniq.network",
         ValueKind::Choice(&["never", "asked", "always"]),
         "never",
-        "which handlers have a network: none, those with options.network, all",
+        "handlers with network access: none (never), those with options.network (asked), or all \
+         (always)",
     ),
     Key::new(
         "miniq.handler_addresses",
         ValueKind::List,
         "",
-        "where http handlers may be: loopback, private, any, addresses, blocks; by default as jq.worker_addresses",
+        "addresses that http handlers may have: loopback, private, any, IP addresses, CIDR blocks; \
+         default as for jq.worker_addresses",
     ),
     Key::new(
         "miniq.handler_ca",
         ValueKind::Text,
         "",
-        "a file of certificates (PEM) by which https handlers are believed; by default the system's",
+        "PEM file with trusted CA certificates for https handlers; default: those of the system",
     ),
     Key::new(
         "miniq.readable",
         ValueKind::List,
         "",
-        "folders that handlers may read beside the system's programs and libraries",
+        "folders that handlers may read, besides the programs and libraries of the system",
     ),
     Key::new(
         "miniq.uid_base",
         whole(0, 4_000_000_000),
         "1",
-        "a server that is root runs each context as a user of its own: 1 picks numbers that are nobody's, a larger number is the \
-         first, 0 runs them as itself (in namespaces of their own, where they are nobody, if the kernel allows it)",
+        "only if the server runs as root: first user id for handler processes, each of which gets \
+         its own; 1: choose unused ids; 0: no separate users (with user namespaces, if the kernel \
+         allows them)",
     ),
     Key::new(
         "miniq.log_file",
         ValueKind::Text,
         "",
-        "a line for each job that enters, starts and ends; by default jobs.log in the data folder, off for none",
+        "job log, with a line for each job that is added, started and ended; default: jobs.log in \
+         the data folder; off: none",
     ),
-    Key::new("miniq.log_bytes_max", whole(1 << 10, 1 << 40), "67108864", "a log of this size is put aside"),
-    Key::new("miniq.log_files_kept", whole(0, 1_000), "4", "logs that were put aside and are kept"),
+    Key::new(
+        "miniq.log_bytes_max",
+        whole(1 << 10, 1 << 40),
+        "67108864",
+        "size at which the job log is rotated",
+    ),
+    Key::new("miniq.log_files_kept", whole(0, 1_000), "4", "number of rotated job logs that are kept"),
 ];
 
 #[derive(Clone, Debug)]

@@ -40,30 +40,28 @@ const RESERVED: &[&str] = &[
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    #[error("a client id is made of letters, digits, `_` and `.`, at most 64 of them: {0:?} is not")]
+    #[error("invalid client id {0:?}; use at most 64 letters, digits, `_` and `.`")]
     Client(String),
     /// Refused because `a` + `b-c` and `a-b` + `c` would be the same type.
-    #[error("a client id may have no `-` in it: {0:?}")]
+    #[error("invalid client id {0:?}: it must not contain `-`")]
     Dash(String),
-    #[error("{0:?} cannot be a client id: it means something else on this server")]
+    #[error("invalid client id {0:?}: the name is reserved for other paths of this server")]
     Reserved(String),
-    #[error(
-        "a job type is a text of at most 200 bytes without `|`, `/`, `,` and control characters: {0:?} is not"
-    )]
+    #[error("invalid job type {0:?}; use at most 200 bytes without `|`, `/`, `,` and control characters")]
     Jobtype(String),
     #[error("lang and body required")]
     LangAndBody,
-    #[error("the handler is not valid: {0}")]
+    #[error("invalid handler: {0}")]
     Handler(String),
-    #[error("the handler is {0} bytes long; at most {HANDLER_BYTES_MAX} are allowed")]
+    #[error("the handler is {0} bytes long; the maximum is {HANDLER_BYTES_MAX}")]
     LongHandler(usize),
-    #[error("{0} jobs in one call; at most {LINES_MAX} are allowed, send several")]
+    #[error("{0} jobs in one call; the maximum is {LINES_MAX}, send several calls")]
     TooManyLines(usize),
-    #[error("`delay` is a number of seconds, `dt` a time like 2026-11-15T16:00:00Z; give one of them")]
+    #[error("send either `delay`, a number of seconds, or `dt`, a time such as 2026-11-15T16:00:00Z")]
     When,
-    #[error("the type {0:?} of a line in the journal is not client-jobtype")]
+    #[error("the type {0:?} of a journal line is not of the form client-jobtype")]
     Kind(String),
-    #[error("the payload of a line in the journal is not base64: {0}")]
+    #[error("the payload of a journal line is not base64: {0}")]
     Payload(String),
 }
 
@@ -132,7 +130,7 @@ pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadLine
         }
         None => {
             let body =
-                std::str::from_utf8(body).map_err(|_| BadLine::Handler("it is not text".to_owned()))?;
+                std::str::from_utf8(body).map_err(|_| BadLine::Handler("it is not UTF-8".to_owned()))?;
             let lang = method.unwrap_or_default().to_owned();
             let none = || None;
             HandlerText {

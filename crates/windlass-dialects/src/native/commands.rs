@@ -10,7 +10,7 @@ use windlass_engine::RunAt;
 
 pub(super) fn run_at(at: Option<When>, delay_ms: Option<i64>) -> Result<RunAt, String> {
     match (at, delay_ms) {
-        (Some(_), Some(_)) => Err("`run_at` and `delay_ms` exclude each other: send one of them".into()),
+        (Some(_), Some(_)) => Err("`run_at` and `delay_ms` cannot be combined; send one of them".into()),
         (Some(When(at)), None) => Ok(RunAt::At(at)),
         (None, Some(delay_ms)) if delay_ms < 0 => Err("`delay_ms` must not be negative".into()),
         (None, Some(0)) | (None, None) => Ok(RunAt::Now),
@@ -25,7 +25,7 @@ pub(super) fn repeat(rule: &str) -> Result<Repeat, String> {
 
 pub(super) fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
     if tags.len() > wire::TAGS_MAX {
-        return Err(format!("{} tags; at most {} are allowed", tags.len(), wire::TAGS_MAX));
+        return Err(format!("{} tags; the maximum is {}", tags.len(), wire::TAGS_MAX));
     }
     tags.iter().map(|tag| within("tags", tag, wire::LABEL_BYTES_MAX).map(|()| Arc::from(&**tag))).collect()
 }
@@ -35,7 +35,7 @@ pub(super) fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), St
     match text.len() {
         0 => Err(format!("`{field}` must not be empty")),
         bytes if bytes > bytes_max => {
-            Err(format!("`{field}` is {bytes} bytes long; at most {bytes_max} are allowed"))
+            Err(format!("`{field}` is {bytes} bytes long; the maximum is {bytes_max}"))
         }
         _ => Ok(()),
     }
@@ -49,7 +49,7 @@ pub(super) fn payload(
 ) -> Result<Option<Payload>, String> {
     match (raw, base64) {
         (Some(_), Some(_)) => {
-            Err("`payload` and `payload_base64` exclude each other: send one of them".into())
+            Err("`payload` and `payload_base64` cannot be combined; send one of them".into())
         }
         (None, None) => Ok(None),
         (Some(raw), None) => inline_payload(raw, format).map(Some),
@@ -72,7 +72,7 @@ pub(super) fn inline_payload(raw: Raw<'_>, format: Option<Format>) -> Result<Pay
             Ok(Payload::new(Format::Text, text.as_bytes()))
         }
         (Raw::Json(_), Some(Format::Msgpack | Format::Binary)) => {
-            Err("in a JSON body such a payload goes into `payload_base64`".into())
+            Err("in a JSON body, send a payload of this format as `payload_base64`".into())
         }
         (Raw::Msgpack(bytes), None | Some(Format::Binary)) => match (msgpack_bin(bytes), format) {
             (Some(content), _) => Ok(Payload::new(Format::Binary, content)),
@@ -86,7 +86,7 @@ pub(super) fn inline_payload(raw: Raw<'_>, format: Option<Format>) -> Result<Pay
         }
         (Raw::Msgpack(bytes), Some(Format::Json)) => {
             let value: serde_json::Value = codec::read(Encoding::Msgpack, bytes)
-                .map_err(|e| format!("`payload` cannot be said in JSON: {e}"))?;
+                .map_err(|e| format!("`payload` cannot be represented in JSON: {e}"))?;
             Ok(Payload::new(Format::Json, value.to_string().into_bytes()))
         }
     }
@@ -113,7 +113,7 @@ fn checked(format: Format, bytes: Vec<u8>) -> Result<Payload, String> {
         }
         Format::Msgpack => match codec::msgpack_length(&bytes) {
             Ok(length) if length == bytes.len() => {}
-            Ok(_) => return Err("`payload_base64` holds more than one MessagePack value".into()),
+            Ok(_) => return Err("`payload_base64` contains more than one MessagePack value".into()),
             Err(e) => return Err(format!("`payload_base64`: {e}")),
         },
         Format::Binary => {}

@@ -36,7 +36,7 @@ impl ApiError {
 
     pub fn batch_too_large(count: usize) -> ApiError {
         let max = wire::BATCH_MAX;
-        let message = format!("{count} entries in one call; at most {max} are allowed, send several calls");
+        let message = format!("{count} entries in one call; the maximum is {max}, send several calls");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message)
     }
 
@@ -90,7 +90,7 @@ pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) ->
 
 impl From<Malformed> for ApiError {
     fn from(malformed: Malformed) -> ApiError {
-        ApiError::new(StatusCode::BAD_REQUEST, "malformed", format!("the body cannot be read: {malformed}"))
+        ApiError::new(StatusCode::BAD_REQUEST, "malformed", format!("invalid body: {malformed}"))
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) async fn keep_sampling(state: Arc<State>) {
         if samples.is_multiple_of(WRITE_EVERY_SAMPLES)
             && let Err(error) = state.history.write(engine).await
         {
-            tracing::debug!(%error, "the history waits to be written");
+            tracing::debug!(%error, "cannot store the history; retrying");
         }
     }
 }

@@ -105,7 +105,7 @@ impl Running for State {
         Box::pin(async {
             self.history.read(&self.engine);
             if let Err(error) = self.history.write(&self.engine).await {
-                tracing::debug!(%error, "the last minute of the history is lost");
+                tracing::debug!(%error, "cannot store the last minute of the history");
             }
         })
     }

@@ -35,17 +35,19 @@ pub fn describe(calls: &[Route]) -> Value {
         "info": {
             "title": "Windlass",
             "version": env!("CARGO_PKG_VERSION"),
-            "summary": "A job server: keeps jobs safe, hands each to one worker at a time, and sees it to its end.",
-            "description": "Bodies and answers are JSON or MessagePack, by Content-Type and Accept. Times are \
-                milliseconds since 1970 (UTC). Every error has the same shape; `code` is stable, `message` is for \
-                people. Answers may gain fields; requests with unknown fields are refused.",
+            "summary": "A job server: stores jobs durably, leases each job to one worker at a time, and retries \
+             failed attempts.",
+            "description": "Request and response bodies are JSON or MessagePack, according to Content-Type and \
+             Accept. Times are milliseconds since 1970 (UTC). All errors have the same shape: `code` \
+             is stable, `message` is for people. Responses may gain fields; requests with unknown \
+             fields are refused.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "this server"}],
         "tags": [
-            {"name": "jobs", "description": "push, look, change"},
+            {"name": "jobs", "description": "push, read and change jobs"},
             {"name": "work", "description": "claim, extend, settle"},
-            {"name": "operations", "description": "queues, limits, figures, probes"},
+            {"name": "operations", "description": "queues, limits, metrics, probes"},
         ],
         "paths": paths,
         "components": {
@@ -53,7 +55,7 @@ pub fn describe(calls: &[Route]) -> Value {
             "securitySchemes": {"token": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "`wl_…`. Not needed on a server without configured tokens.",
+                "description": "`wl_…`. Not required on a server without tokens.",
             }},
         },
     })
@@ -75,11 +77,11 @@ impl Describer {
         });
         match call.access {
             Access::Public => {
-                operation["description"] = json!("For everyone who can reach the port.");
+                operation["description"] = json!("Requires no token.");
                 operation["security"] = json!([]);
             }
             Access::From(role) => {
-                operation["description"] = json!(format!("Needs the role {role} or a higher one."));
+                operation["description"] = json!(format!("Requires the role {role} or a higher one."));
                 operation["security"] = json!([{"token": []}]);
             }
         }

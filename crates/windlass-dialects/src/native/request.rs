@@ -60,7 +60,9 @@ impl Params {
             if !in_query().any(|name| name == key) {
                 let known: Vec<&str> = in_query().collect();
                 let known = known.join(", ");
-                return Err(ApiError::bad_request(format!("unknown parameter `{key}`; there are: {known}")));
+                return Err(ApiError::bad_request(format!(
+                    "unknown parameter `{key}`; the parameters are: {known}"
+                )));
             }
             params.push((key.into_owned(), value.into_owned()));
         }

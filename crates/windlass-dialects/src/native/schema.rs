@@ -47,10 +47,10 @@ inline_schemas! {
     State => |_| {"type": "string", "enum": StateName::ALL.map(StateName::as_str)},
     TenantText<'_> => |_| {
         "type": "string", "minLength": 1, "maxLength": TENANT_BYTES_MAX,
-        "description": "Whose jobs; only an admin may name another tenant than their own.",
+        "description": "Tenant; only an admin may give another tenant than their own.",
     },
     FormatWord => |_| {
-        "type": "string", "enum": ["json", "text", "msgpack", "binary"], "description": "How the payload is kept.",
+        "type": "string", "enum": ["json", "text", "msgpack", "binary"], "description": "Format of the payload.",
     },
     RoleWord => |_| {"type": "string", "enum": ["viewer", "worker", "operator", "admin"]},
     SourceWord => |_| {"type": "string", "enum": ["configuration", "store"]},

@@ -53,7 +53,9 @@ impl Search {
     pub(super) fn parse(text: &str, caller: &Caller, tenant: Option<&str>) -> Result<Search, ApiError> {
         let words = words(text);
         if words.len() > WORDS_MAX {
-            return Err(ApiError::bad_request(format!("a search may have at most {WORDS_MAX} words")));
+            return Err(ApiError::bad_request(format!(
+                "the search has too many terms; the maximum is {WORDS_MAX}"
+            )));
         }
         let mut search = Search::default();
         let (mut ready, mut delayed) = (false, false);
@@ -76,7 +78,9 @@ impl Search {
                 }
                 Word::Age(older, age) => {
                     let ms = parse_duration_ms(age).map_err(|_| {
-                        ApiError::bad_request(format!("`{age}` is no age; write it like age>1h or age<30m"))
+                        ApiError::bad_request(format!(
+                            "`{age}` is not an age; use the form age>1h or age<30m"
+                        ))
                     })?;
                     *(if older { &mut search.older_than_ms } else { &mut search.younger_than_ms }) = Some(ms);
                 }

@@ -92,7 +92,7 @@ impl<'de> Deserialize<'de> for When {
         impl Visitor<'_> for WhenVisitor {
             type Value = When;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time: milliseconds since 1970, or text such as 2026-01-31T12:00:00Z")
+                f.write_str("a time: milliseconds since 1970, or a string such as 2026-01-31T12:00:00Z")
             }
             fn visit_i64<E: de::Error>(self, ms: i64) -> Result<When, E> {
                 Ok(When(Timestamp::from_calendar_ms(ms)))
@@ -235,7 +235,9 @@ impl<'de> Deserialize<'de> for RetryAsk {
         }
         let ask = from.deserialize_any(RetryVisitor)?;
         if ask.0.max_attempts == Some(Some(0)) {
-            return Err(de::Error::custom("retry counts the attempts in all: write 1 for a single attempt"));
+            return Err(de::Error::custom(
+                "`retry` is the total number of attempts; use 1 for a single attempt",
+            ));
         }
         Ok(ask)
     }
@@ -274,7 +276,7 @@ impl<'de> Deserialize<'de> for BackoffAsk {
                     Fields { fixed_ms: None, base_ms: Some(base_ms), cap_ms, jitter_percent } => {
                         Ok(BackoffAsk::Growing { base_ms, cap_ms, jitter_percent })
                     }
-                    _ => Err(de::Error::custom("backoff needs either fixed_ms alone or base_ms")),
+                    _ => Err(de::Error::custom("`backoff` requires either fixed_ms alone or base_ms")),
                 }
             }
         }
@@ -314,7 +316,7 @@ impl<'de> Deserialize<'de> for KeepMs {
         impl Visitor<'_> for KeepVisitor {
             type Value = KeepMs;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("milliseconds (0: forget at once) or \"ever\"")
+                f.write_str("milliseconds (0: delete at once) or \"ever\"")
             }
             fn visit_u64<E: de::Error>(self, ms: u64) -> Result<KeepMs, E> {
                 Ok(KeepMs(match i64::try_from(ms) {

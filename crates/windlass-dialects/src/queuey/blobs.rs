@@ -29,7 +29,8 @@ pub(super) async fn put(mut call: Call) -> Answer {
         PutBlob::New(info) => (StatusCode::CREATED, info),
         PutBlob::Known(info) => (StatusCode::OK, info),
         PutBlob::Sha1Taken => {
-            let message = "other bytes with the same SHA-1 are stored here; these were not kept";
+            let message =
+                "SHA-1 collision: different data with the same SHA-1 is stored; the upload was refused";
             return Err(Problem::new(StatusCode::CONFLICT, message));
         }
     };
@@ -71,7 +72,8 @@ fn address(call: &Call) -> Option<String> {
 fn bad_address(text: &str) -> Problem {
     let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
     Problem::bad_request(format!(
-        "{shown:?} is no address: use 40 hex digits (SHA-1), 64 (SHA-256), or sha256- and base64"
+        "{shown:?} is not a blob address; use 40 hex digits (SHA-1), 64 hex digits (SHA-256), or \
+         sha256- followed by base64"
     ))
 }
 
@@ -112,7 +114,7 @@ impl http_body::Body for Outgoing {
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from(piece)))))
             }
             Err(error) => {
-                tracing::warn!(code = error.code(), "a blob was cut off: {error}");
+                tracing::warn!(code = error.code(), "cannot send a complete blob: {error}");
                 Poll::Ready(Some(Err(error)))
             }
         }

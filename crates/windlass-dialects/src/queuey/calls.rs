@@ -43,7 +43,7 @@ pub(super) async fn create(mut call: Call) -> Answer {
             // UUID collision: try another one.
             Some(Pushed::Existing(_)) => {}
             Some(Pushed::Refused(_)) | None => {
-                return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the job was not made"));
+                return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the job was not created"));
             }
         }
     }

@@ -70,26 +70,27 @@ const KEYS: &[Key] = &[
         "queuey.abandoned_age_s",
         SECONDS,
         "300",
-        "a job without a heartbeat for so long is given to another",
+        "time without a heartbeat after which a running job is given to another runner",
     ),
     Key::new(
         "queuey.max_attempts",
         COUNT,
         "3",
-        "a job with more attempts than this fails when it is abandoned",
+        "maximum number of attempts; an abandoned job with more attempts fails",
     ),
     Key::new(
         "queuey.attempt_counting",
         ValueKind::Choice(&["literal", "claims-only"]),
         "literal",
-        "literal: claims and abandonments count as attempts; claims-only: claims alone",
+        "literal: claims and abandonments count as attempts; claims-only: only claims count",
     ),
-    Key::new("queuey.keep_s", SECONDS, "0", "how long ended jobs stay; 0 is for ever"),
+    Key::new("queuey.keep_s", SECONDS, "0", "how long finished jobs are kept; 0: for ever"),
     Key::new(
         "queuey.port",
         whole(0, 65_535),
         "0",
-        "a port of queuey-queue's own beside that of http, or the next free one; its program used 1717; 0: none",
+        "additional HTTP port for queuey-queue clients, or the next free one; the original program \
+         used 1717; 0: none",
     ),
 ];
 

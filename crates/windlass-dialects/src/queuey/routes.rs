@@ -8,14 +8,14 @@ use crate::route::{NO_OWN_BOUND, Route};
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
-    Route::brief(("POST", "/jobs/create", From(Worker)), call!(calls::create), "Make a job"),
-    Route::brief(("POST", "/jobs/claim", From(Worker)), call!(calls::claim), "The oldest pending job, for a runner"),
-    Route::brief(("GET", "/jobs/{id}", From(Viewer)), call!(calls::get), "One job"),
-    Route::brief(("POST", "/jobs/{id}/tickle", From(Worker)), call!(calls::tickle), "A sign of life"),
-    Route::brief(("POST", "/jobs/{id}/complete", From(Worker)), call!(calls::complete), "The end of a run"),
-    Route::brief(("GET", "/ping", Public), call!(calls::ping), "Whether the server is there"),
-    Route::brief(("PUT", "/blob", From(Worker)), call!(blobs::put), "Keep bytes; answers with their address").with_body(NO_OWN_BOUND),
+    Route::brief(("POST", "/jobs/create", From(Worker)), call!(calls::create), "Create a job"),
+    Route::brief(("POST", "/jobs/claim", From(Worker)), call!(calls::claim), "Claim the oldest pending job"),
+    Route::brief(("GET", "/jobs/{id}", From(Viewer)), call!(calls::get), "Get a job"),
+    Route::brief(("POST", "/jobs/{id}/tickle", From(Worker)), call!(calls::tickle), "Heartbeat"),
+    Route::brief(("POST", "/jobs/{id}/complete", From(Worker)), call!(calls::complete), "Report the outcome of a job"),
+    Route::brief(("GET", "/ping", Public), call!(calls::ping), "Liveness probe"),
+    Route::brief(("PUT", "/blob", From(Worker)), call!(blobs::put), "Upload a blob; responds with its address").with_body(NO_OWN_BOUND),
     // An address in SRI form may contain slashes.
-    Route::brief(("GET", "/blob/{*addr}", From(Viewer)), call!(blobs::get), "The bytes at an address"),
-    Route::brief(("GET", "/blob/", From(Viewer)), call!(blobs::get), "No address at all: refused like a wrong one"),
+    Route::brief(("GET", "/blob/{*addr}", From(Viewer)), call!(blobs::get), "Download a blob"),
+    Route::brief(("GET", "/blob/", From(Viewer)), call!(blobs::get), "Without an address: 400"),
 ];

@@ -13,7 +13,7 @@ pub enum BadRequest {
     ContentType,
     #[error("the body is not JSON: {0}")]
     NotJson(String),
-    #[error("the body does not fit: {0}")]
+    #[error("invalid body: {0}")]
     Fields(String),
     #[error("{field} must not be empty")]
     EmptyAddress { field: &'static str },
@@ -106,9 +106,7 @@ pub(super) fn complete(body: &[u8]) -> Result<Complete, BadRequest> {
         "failed" | "Failed" => End::Failed,
         other => {
             let shown: String = other.chars().take(40).collect();
-            return Err(BadRequest::Fields(format!(
-                "status {shown:?} is no end of a job; use completed or failed"
-            )));
+            return Err(BadRequest::Fields(format!("invalid status {shown:?}; use completed or failed")));
         }
     };
     check_address("output_addr", written.output_addr.as_deref())?;

@@ -87,7 +87,10 @@ pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
 /// Refuses callers that may not see payloads: ports, state and log contain the data of jobs.
 fn check_sees_payloads(call: &Call) -> Result<(), Problem> {
     if call.hides_payloads() {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "what jobs work on is hidden from viewers"));
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "viewers cannot read state, arguments and ports on this server (auth.viewer_payloads is hide)",
+        ));
     }
     Ok(())
 }
@@ -224,7 +227,7 @@ pub(super) async fn set_state(call: Call) -> Answer {
         let mut values = BTreeMap::new();
         for (key, written) in ask.fields().filter(|(key, _)| !OF_JOB_CALLS.contains(key)) {
             if OWN_KEYS.contains(&key) {
-                let message = format!("Job {id}: {key} is kept by the server and cannot be set as state");
+                let message = format!("Job {id}: {key} is managed by the server and cannot be set as state");
                 return Err(Problem::refused(message));
             }
             // Of duplicate keys, the last wins.
@@ -270,7 +273,7 @@ pub(super) async fn set_ports(call: Call) -> Answer {
 
 fn port_at(call: &Call, id: JobId) -> Result<At, Problem> {
     let Some(side) = wire::side(call.param(1)) else {
-        return Err(Problem::new(StatusCode::NOT_FOUND, "there are inports and outports, and nothing else"));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "unknown port list; use inports or outports"));
     };
     Ok(At { job: id, side, port: call.param(2).to_owned() })
 }
@@ -362,14 +365,14 @@ pub(super) async fn group(mut call: Call) -> Answer {
 
 fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
     let place = ask.port_with(&["read", "entries", "write", "list"])?;
-    let job = place.job.ok_or_else(|| Problem::refused("an operation of a group needs a job"))?;
+    let job = place.job.ok_or_else(|| Problem::refused("an operation of a group requires a job"))?;
     let at = At::of(&place, job);
     match (ask.flag("read")?, ask.flag("entries")?, ask.value("write")?, ask.list("list")?) {
         (true, false, None, None) => Ok(Operation::Read(at)),
         (false, true, None, None) => Ok(Operation::Entries(at)),
         (false, false, Some(value), None) => Ok(Operation::Write(at, vec![value])),
         (false, false, None, Some(values)) => Ok(Operation::Write(at, values)),
-        _ => Err(Problem::refused("an operation is one of read, entries, write and list")),
+        _ => Err(Problem::refused("unknown operation; use read, entries, write or list")),
     }
 }
 
@@ -390,7 +393,7 @@ pub(super) async fn logs(call: Call) -> Answer {
     };
     if call.query().any(|(key, value)| key == "clear" && value != "false") {
         return Err(Problem::refused(
-            "reading with GET clears nothing; DELETE answers with the entries and clears them",
+            "GET does not clear the log; DELETE returns the entries and clears them",
         ));
     }
     let (skip, limit) = (number("after")?.unwrap_or(0), number("limit")?.unwrap_or(ENTRIES_MAX));

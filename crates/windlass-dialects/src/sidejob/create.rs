@@ -74,10 +74,10 @@ pub(super) async fn create(mut call: Call) -> Answer {
         Some(Pushed::New(id)) => Ok(json(format!("{{\"job\":{id}}}"))),
         Some(Pushed::Refused(PushRefused::NoParent(parent))) => Err(Problem::no_job(parent)),
         Some(Pushed::Refused(_) | Pushed::Existing(_)) => {
-            let (parent, name) = wanted.family.ok_or_else(|| Problem::refused("the job was not made"))?;
+            let (parent, name) = wanted.family.ok_or_else(|| Problem::refused("the job was not created"))?;
             Err(Problem::name_not_unique(parent, next_id().await?, &name))
         }
-        None => Err(Problem::refused("the job was not made")),
+        None => Err(Problem::refused("the job was not created")),
     }
 }
 

@@ -26,7 +26,8 @@ impl Problem {
 
     pub fn stale(id: JobId) -> Problem {
         let message = format!(
-            "Job {id} is not yours any more: the lease of this run has ended, or the token is not that of its run"
+            "Job {id} no longer belongs to this worker: the lease of the run has expired, or the \
+             token is wrong"
         );
         Problem::new(StatusCode::CONFLICT, message)
     }
@@ -41,7 +42,8 @@ impl Problem {
 
     pub fn made_elsewhere(id: JobId, class: &str, queue: &str) -> Problem {
         Problem::refused(format!(
-            "Job {id} was not made by SideJob, and no worker is registered for {class} in queue {queue}: it stays as it is"
+            "Job {id} is not a SideJob job, and no worker is registered for {class} in queue \
+             {queue}; the job was not changed"
         ))
     }
 

@@ -103,7 +103,7 @@ fn ancestors(tx: &mut Transaction<'_>, job: &Job) -> Result<Vec<JobId>, Stop> {
         next = ancestor.spec.family().map(|family| family.parent);
         found.push(id);
         if found.len() > ANCESTORS_MAX {
-            let message = format!("a family may be {ANCESTORS_MAX} generations deep");
+            let message = format!("the job tree is too deep; the maximum is {ANCESTORS_MAX} levels");
             return Err(Problem::refused(message).into());
         }
     }
@@ -145,7 +145,7 @@ pub(super) async fn disown(mut call: Call) -> Answer {
 pub(super) fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<Arc<Job>>, Stop> {
     let all = tx.with_descendants(job, DESCENDANTS_MAX)?;
     if all.len() > DESCENDANTS_MAX {
-        let message = format!("more than {DESCENDANTS_MAX} descendants; begin further down");
+        let message = format!("the job has more than {DESCENDANTS_MAX} descendants; start with a descendant");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message).into());
     }
     Ok(all)

@@ -244,7 +244,7 @@ impl Log {
         }
         let count = gone.len();
         if let Err(error) = forget(engine, tenant, gone).await {
-            tracing::warn!(%error, "{count} old log notes could not be forgotten");
+            tracing::warn!(%error, "cannot delete {count} old log entries");
         }
     }
 

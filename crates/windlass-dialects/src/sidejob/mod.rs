@@ -75,25 +75,26 @@ const KEYS: &[Key] = &[
         "sidejob.lease_s",
         SECONDS,
         "60",
-        "a SideJob run without a sign of life for so long is another worker's",
+        "time without a heartbeat after which a SideJob run is given to another worker",
     ),
     Key::new(
         "sidejob.grace_s",
         SECONDS,
         "1",
-        "a SideJob worker whose connection ended keeps its runs if it opens another one within so long",
+        "time in which a SideJob worker whose connection was lost may reconnect and keep its runs",
     ),
     Key::new(
         "sidejob.runs_per_minute",
         COUNT,
         "600",
-        "a SideJob job that begins one more run in one minute by the clock is terminated",
+        "maximum number of runs of a SideJob job per minute; a job that exceeds it is terminated",
     ),
     Key::new(
         "sidejob.origins",
         ValueKind::Text,
         "",
-        "web pages from these origins, separated by spaces, may call the SideJob dialect; * is all of them",
+        "origins of web pages that may call the SideJob dialect (CORS), separated by spaces; * \
+         allows all",
     ),
 ];
 

@@ -121,7 +121,7 @@ pub(super) async fn attend(mut call: Call) -> Answer {
     ask.only(&["worker"], OF_ANY_CALL)?;
     let worker = ask.text("worker")?.ok_or_else(|| Problem::refused("Missing worker"))?;
     if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
-        return Err(Problem::refused(format!("worker must be a name of 1 to {NAME_BYTES_MAX} bytes")));
+        return Err(Problem::refused(format!("worker must be a string of 1 to {NAME_BYTES_MAX} bytes")));
     }
     let key: Key = (tenant, Arc::from(worker), call.caller.scope.clone());
     let server = Arc::clone(&call.server);
@@ -155,7 +155,7 @@ async fn come(server: &Server, key: &Key) -> Result<(), Problem> {
         is_time
     };
     if is_time_to_prune && let Err(error) = prune(engine, &key.0).await {
-        tracing::debug!(%error, "old notes of workers are kept for now");
+        tracing::debug!(%error, "cannot delete old records of workers; retrying later");
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ async fn sweep(server: &Server) {
                 }
                 for ((tenant, scope), gone) in by_reach {
                     if let Err(error) = end_runs(&server.engine.within(&scope), &tenant, gone).await {
-                        tracing::warn!(%error, "runs of workers that are gone go on until their leases end");
+                        tracing::warn!(%error, "cannot end the runs of lost workers; they end when their leases expire");
                     }
                 }
             }
@@ -236,7 +236,7 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
             job.spec.extras.as_ref().filter(|extras| extras.origin.as_deref() == Some(ORIGIN))?;
             let lease = job.state().lease()?;
             let worker = lease.worker.as_ref().filter(|worker| names.contains(*worker))?;
-            tracing::info!(job.id = %job.id, %worker, "the worker of job {} is gone; its lease ends", job.id);
+            tracing::info!(job.id = %job.id, %worker, "the worker of job {} was lost; its lease is expired", job.id);
             Some(Renew { id: job.id, by: Holder::Token(lease.token), lease_ms: Some(0), worker: None })
         });
         let ended: Vec<Renew> = ended.collect();

@@ -176,8 +176,10 @@ pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<R
         }
         "terminating" => return terminate(tx, id),
         "running" => {
-            let message =
-                format!("Job {id} is running when a worker has claimed it, and not because it is said");
+            let message = format!(
+                "Job {id}: status running cannot be set; a job is running when a worker has claimed \
+                 it"
+            );
             return Err(Problem::refused(message).into());
         }
         "suspended" => Rest::Suspended,
@@ -186,7 +188,7 @@ pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<R
         "terminated" => Rest::Terminated,
         other => {
             let names = "queued, running, suspended, completed, failed, terminating, terminated";
-            return Err(Problem::refused(format!("Invalid status: {other}; it is one of {names}")).into());
+            return Err(Problem::refused(format!("Invalid status: {other}; use one of {names}")).into());
         }
     };
     if let Some(problem) = made_elsewhere(tx, &job) {

@@ -29,7 +29,7 @@ pub enum BadCall {
     /// Unknown member, or missing member.
     #[error("{0}")]
     Member(String),
-    #[error("{what} has more than {max} members; send it in several calls")]
+    #[error("{what} has more than {max} members; send several calls")]
     TooManyMembers { what: String, max: usize },
     #[error(transparent)]
     Port(#[from] PortError),
@@ -141,7 +141,7 @@ impl<'a> Ask<'a> {
         let unknown: String = unknown.chars().take(100).collect();
         let known: Vec<&str> = known().copied().collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Err(BadCall::Member(format!("unknown member {unknown}; known here: {known}")))
+        Err(BadCall::Member(format!("unknown member {unknown}; the members are: {known}")))
     }
 
     /// All members, in order.
@@ -202,7 +202,7 @@ impl<'a> Ask<'a> {
             None => Ok(None),
             Some(number) => match number.ok().and_then(JobId::new) {
                 Some(id) => Ok(Some(id)),
-                None => field(format!("{key} must be the number of a job")),
+                None => field(format!("{key} must be a job id")),
             },
         }
     }
@@ -239,7 +239,9 @@ impl<'a> Ask<'a> {
     pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
         let texts = self.given(key).map(serde_json::from_str::<Vec<String>>).transpose();
         match texts {
-            Ok(Some(texts)) if texts.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
+            Ok(Some(texts)) if texts.len() > LIST_MAX => {
+                field(format!("{key} has more than {LIST_MAX} entries"))
+            }
             Ok(texts) => Ok(texts),
             Err(_) => field(format!("{key} must be a list of strings")),
         }
@@ -252,7 +254,7 @@ impl<'a> Ask<'a> {
             return Ok(self.object(key)?.into_iter().collect());
         }
         match codec::read::<Vec<Ask<'a>>>(Encoding::Json, text.as_bytes()) {
-            Ok(asks) if asks.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
+            Ok(asks) if asks.len() > LIST_MAX => field(format!("{key} has more than {LIST_MAX} entries")),
             Ok(asks) => asks.into_iter().map(|ask| ask.complete(key)).collect(),
             Err(_) => field(format!("{key} must be a list of objects")),
         }
@@ -305,7 +307,7 @@ impl<'a> Ask<'a> {
                 match text.parse::<jiff::Timestamp>() {
                     Ok(moment) => Ok(Some(Timestamp::from_calendar_ms(moment.as_millisecond()))),
                     Err(_) => field(format!(
-                        "{key} must be seconds since 1970, or a time like 2026-11-15T06:49:11Z"
+                        "{key} must be seconds since 1970, or a time such as 2026-11-15T06:49:11Z"
                     )),
                 }
             }
@@ -329,7 +331,7 @@ impl<'a> Ask<'a> {
         let (side, port) = match (self.text("inport")?, self.text("outport")?) {
             (Some(port), None) => (Side::In, port),
             (None, Some(port)) => (Side::Out, port),
-            _ => return field("a port is named by inport or by outport"),
+            _ => return field("a port operation requires inport or outport"),
         };
         Ok(PortAt { job: self.job("job")?, side, port })
     }
@@ -344,7 +346,7 @@ impl<'a> Ask<'a> {
     pub(super) fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
             (Some(_), Some(_)) => {
-                Err(BadCall::Member("a write has data or list, and not both of them".to_owned()))
+                Err(BadCall::Member("data and list cannot be combined; send one of them".to_owned()))
             }
             (Some(value), None) => Ok(Some(vec![value])),
             (None, list) => Ok(list),
@@ -354,7 +356,7 @@ impl<'a> Ask<'a> {
     pub(super) fn writes(&self, key: &str) -> Result<Vec<Write>> {
         let write = |ask: &Ask<'a>| {
             let to = ask.port_with(&["data", "list"])?;
-            let nothing = || BadCall::Member(format!("a write needs data or list: {}", to.port));
+            let nothing = || BadCall::Member(format!("a write requires data or list: {}", to.port));
             Ok(Write { values: ask.values()?.ok_or_else(nothing)?, to })
         };
         self.objects(key)?.iter().map(write).collect()

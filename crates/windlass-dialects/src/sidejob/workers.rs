@@ -38,7 +38,7 @@ pub(super) async fn register(mut call: Call) -> Answer {
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
     if body.trim_ascii().is_empty() {
-        let message = "Missing classes: the body has all classes of the queue, {} unregisters them";
+        let message = "Missing classes: send all classes of the queue; {} unregisters all";
         return Err(Problem::new(StatusCode::BAD_REQUEST, message));
     }
     let classes = Classes::read(&body)?;
@@ -141,13 +141,15 @@ pub(super) async fn finish(mut call: Call) -> Answer {
         Some("failed") => End::Failed,
         Some("queued") => End::GivenBack,
         Some(other) => {
-            let names = "completed, suspended, failed, or queued to give it back";
-            return Err(Problem::refused(format!("Invalid status: {other}; a run ends as {names}")));
+            let names = "completed, suspended, failed, or queued to release it";
+            return Err(Problem::refused(format!("Invalid status: {other}; use {names}")));
         }
     };
     let writes = ask.writes("writes")?;
     if matches!(end, End::Failed | End::GivenBack) && !writes.is_empty() {
-        return Err(Problem::refused("a run that did not come to its end writes nothing"));
+        return Err(Problem::refused(
+            "writes are not allowed with this status: only a completed or suspended run may write",
+        ));
     }
     let others: Vec<JobId> = writes.iter().filter_map(|write| write.to.job).collect();
     let error = ask.text("error")?.unwrap_or_default();

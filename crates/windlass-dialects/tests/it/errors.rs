@@ -145,7 +145,7 @@ async fn a_result_that_is_too_large_is_refused_and_the_worker_may_report_a_small
     let answer = answer.json();
     let error = &answer["settled"][0]["error"];
     assert_eq!((&answer["settled"][0]["ok"], &error["code"]), (&false.into(), &"payload_too_large".into()));
-    assert!(error["message"].as_str().unwrap().contains("at most 100"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("the maximum is 100"), "{error}");
     assert_eq!(answer["settled"][1]["ok"], true, "it is not held up: {answer}");
     let answer = settle("fail", "error", 100).await.json();
     assert_eq!(answer["settled"][0]["error"]["code"], "payload_too_large", "{answer}");

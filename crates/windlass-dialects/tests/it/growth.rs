@@ -349,7 +349,7 @@ async fn a_document_is_refused_once_it_is_longer_than_its_call_takes() {
         let reply = server.call("PUT", path, &body).await;
         assert_eq!(reply.status, 413, "{path}: {}", reply.text());
         assert!(
-            reply.text().contains("larger than the 131072 bytes that this call takes"),
+            reply.text().contains("larger than the maximum of 131072 bytes for this call"),
             "{}",
             reply.text()
         );

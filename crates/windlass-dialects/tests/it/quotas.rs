@@ -95,7 +95,7 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
         assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
     }
     let reply = world.acme("POST", "/api/v1/jobs", push).await;
-    refused(&reply, "2 jobs that have not ended");
+    refused(&reply, "2 unfinished jobs");
     assert_eq!(reply.code(), "quota_exceeded");
     assert_eq!(world.acme("PUT", "/sidejob/workers/q", r#"{"C":{}}"#).await.status, 200);
     for (path, body) in [
@@ -104,7 +104,7 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
         ("/acme/job/t/add", "x"),
         ("/sidejob/jobs", r#"{"queue":"q","class":"C"}"#),
     ] {
-        refused(&world.acme("POST", path, body).await, "2 jobs");
+        refused(&world.acme("POST", path, body).await, "2 unfinished jobs");
     }
     let mut text = TcpStream::connect(world.bedrock().await).await.unwrap();
     let token = world.keys.of("acme", Role::Worker);
@@ -112,7 +112,10 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
     text.write_all(ask.as_bytes()).await.unwrap();
     let mut reply = String::new();
     text.read_to_string(&mut reply).await.unwrap();
-    assert!(reply.starts_with("429 Too many: this tenant has its quota of 2 jobs"), "{reply}");
+    assert!(
+        reply.starts_with("429 Too many: this tenant has reached its quota of 2 unfinished jobs"),
+        "{reply}"
+    );
     assert_eq!(world.call("other", Role::Worker, "POST", "/api/v1/jobs", push).await.status, 201);
     let claimed = world.acme("POST", "/api/v1/claim", r#"{"limit":1}"#).await.json();
     let (id, job) = (&claimed["jobs"][0]["id"], &claimed["jobs"][0]["token"]);
@@ -131,8 +134,8 @@ async fn payload_bytes_are_bounded_for_as_long_as_their_jobs_are_kept() {
     let push = async || world.acme("POST", "/api/v1/jobs", &large).await;
     let first = push().await;
     assert_eq!(first.status, 201, "{}", first.text());
-    refused(&push().await, "100 bytes of payloads");
-    refused(&world.acme("POST", "/acme/job/t/add", &"x".repeat(41)).await, "100 bytes of payloads");
+    refused(&push().await, "100 payload bytes");
+    refused(&world.acme("POST", "/acme/job/t/add", &"x".repeat(41)).await, "100 payload bytes");
     let seen = world.acme("GET", "/api/v1/tenants/acme/quota", "").await.json();
     assert_eq!(
         (&seen["quota"]["payload_bytes"], &seen["in_use"]["payload_bytes"]),
@@ -142,7 +145,7 @@ async fn payload_bytes_are_bounded_for_as_long_as_their_jobs_are_kept() {
     let id = first.json()["id"].clone();
     assert_eq!(world.acme("POST", &format!("/api/v1/jobs/{id}/cancel"), "").await.status, 200);
     world.clock.advance(1_000);
-    refused(&push().await, "100 bytes of payloads");
+    refused(&push().await, "100 payload bytes");
     assert_eq!(world.acme("DELETE", &format!("/api/v1/jobs/{id}"), "").await.status, 200);
     world.clock.advance(1_000);
     assert_eq!(push().await.status, 201);
@@ -159,7 +162,7 @@ async fn payload_bytes_are_counted_anew_after_a_restart() {
     let large = json!({"name": "a", "payload": "x".repeat(58)}).to_string();
     assert_eq!(first.call_as(admin, "POST", "/api/v1/jobs", &large).await.status, 201);
     let second = TestServer::start_on(store, keys.options(), Arc::new(SystemClock)).await;
-    refused(&second.call_as(admin, "POST", "/api/v1/jobs", &large).await, "100 bytes of payloads");
+    refused(&second.call_as(admin, "POST", "/api/v1/jobs", &large).await, "100 payload bytes");
 }
 
 #[tokio::test]
@@ -195,7 +198,7 @@ async fn uploads_at_the_same_time_share_the_quota_of_blobs() {
 async fn blobs_and_handlers_are_bounded() {
     let world = World::new(json!({"blob_bytes": 10, "handlers": 1})).await;
     assert_eq!(world.acme("PUT", "/blob", "12345678").await.status, 201);
-    refused(&world.acme("PUT", "/blob", "1234").await, "10 bytes of blobs");
+    refused(&world.acme("PUT", "/blob", "1234").await, "10 blob bytes");
     assert_eq!(world.call("other", Role::Worker, "PUT", "/blob", "12345678901").await.status, 201);
     let handler = r#"{"lang":"sh","body":"true"}"#;
     for _ in 0..2 {
@@ -224,7 +227,7 @@ async fn requests_are_bounded_per_second_and_at_a_time() {
     while world.server.engine.waiters() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    refused(&world.acme("GET", "/api/v1/queues", "").await, "1 requests at a time");
+    refused(&world.acme("GET", "/api/v1/queues", "").await, "1 concurrent requests");
     assert_eq!(world.call("other", Role::Viewer, "GET", "/api/v1/queues", "").await.status, 200);
     drop(waiting);
     while world.acme("GET", "/api/v1/queues", "").await.status != 200 {

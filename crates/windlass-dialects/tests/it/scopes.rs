@@ -474,8 +474,8 @@ async fn an_admin_is_for_all_queues_and_what_names_none_is_refused() {
     let server = TestServer::start(keys.options()).await;
     for (ask, expected) in [
         (json!({"role": "admin", "queues": ["a"]}), "another role"),
-        (json!({"role": "worker", "queues": [""]}), "a queue must be named"),
-        (json!({"role": "worker", "queues": ["/n"]}), "a queue must be named"),
+        (json!({"role": "worker", "queues": [""]}), "a queue must not be empty"),
+        (json!({"role": "worker", "queues": ["/n"]}), "a queue must not be empty"),
     ] {
         let admin = Some(keys.of("acme", Role::Admin));
         let reply = server.call_as(admin, "POST", "/api/v1/tokens", &ask.to_string()).await;

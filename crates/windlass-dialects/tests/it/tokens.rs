@@ -86,10 +86,10 @@ async fn a_token_ends_at_its_time_and_a_rotated_one_after_its_grace() {
 async fn what_cannot_be_asked_of_tokens_is_refused_in_words() {
     let (server, keys, _) = manual().await;
     for (ask, words) in [
-        (json!({"role": "boss"}), "viewer, worker, operator, admin"),
+        (json!({"role": "boss"}), "viewer, worker, operator or admin"),
         (json!({"tenant": "a/b"}), "tenant"),
-        (json!({"expires_at": 5}), "before anybody can use it"),
-        (json!({"expires_at": 9_000_000, "expires_in_ms": 1}), "not both"),
+        (json!({"expires_at": 5}), "in the past"),
+        (json!({"expires_at": 9_000_000, "expires_in_ms": 1}), "cannot be combined"),
         (json!({"note": "a\nb"}), "control characters"),
     ] {
         let reply = as_admin(&server, &keys, "POST", "/api/v1/tokens", ask).await;

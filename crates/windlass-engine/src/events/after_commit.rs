@@ -65,7 +65,9 @@ impl Inner {
                     () = visit.shutdown.closed() => return,
                 }
             }
-            tracing::error!("the store does not answer; what runs is counted wrong until the next start");
+            tracing::error!(
+                "the store does not respond; counts of running jobs are wrong until the next start"
+            );
         });
     }
 

@@ -19,13 +19,13 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
         let Some(engine) = engine.upgrade() else { return };
         let Ok(visit) = engine.enter() else { return };
         if let Err(error) = visit.follow_limits().await {
-            tracing::warn!(%error, "looking for limits that other servers have set; trying again");
+            tracing::warn!(%error, "cannot read limits set on other servers; retrying");
         }
         drop(visit);
         let engine =
             Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
         if let Err(error) = engine.load_quotas().await {
-            tracing::warn!(%error, "looking for quotas that other servers have set; trying again");
+            tracing::warn!(%error, "cannot read quotas set on other servers; retrying");
         }
     }
 }

@@ -213,7 +213,7 @@ impl LimitTables {
         let Some(shared) = store.shared().filter(|_| !keys.is_empty()) else { return Ok(()) };
         let Some(gate) = self.gate(tenant) else { return Ok(()) };
         shared.refund(tenant, keys, gate).await.inspect_err(|error| {
-            tracing::warn!(%error, job.id = %job.id, "tokens of runs that never began are spent");
+            tracing::warn!(%error, job.id = %job.id, "cannot return the rate-limit tokens of runs that were not started");
         })
     }
 
@@ -321,7 +321,8 @@ fn held_by(limits: &mut Limits, keys: &[Arc<str>], now: Timestamp) -> Option<Hel
 async fn stored_limits(store: &dyn Store) -> Result<Vec<(Tenant, Limit)>, StoreError> {
     let settings = store.settings(PREFIX).await?.into_iter();
     let read = |(key, value): (String, Vec<u8>)| {
-        let damaged = |why: String| StoreError::Corrupt(format!("the setting {key:?} is no limit: {why}"));
+        let damaged =
+            |why: String| StoreError::Corrupt(format!("the stored limit {key:?} is invalid: {why}"));
         let (tenant, _) = key[PREFIX.len()..].split_once('/').unwrap_or_default();
         let tenant = Tenant::new(tenant).map_err(|error| damaged(error.to_string()))?;
         let limit = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;

@@ -205,7 +205,7 @@ impl Engine {
         let usage = self.inner.quotas.of(tenant);
         let quota = usage.quota();
         let share = Share::take(&usage.in_flight, quota.requests_in_flight)
-            .ok_or_else(|| exceeded("requests at a time", quota.requests_in_flight))?;
+            .ok_or_else(|| exceeded("concurrent requests", quota.requests_in_flight))?;
         self.count_request(tenant)?;
         Ok(share)
     }
@@ -272,8 +272,8 @@ impl Engine {
         self.count_if_due(&usage.jobs, jobs, quota.jobs, self.inner.count_jobs(tenant)).await?;
         let count = async { Ok(self.inner.store.payload_bytes(tenant).await?) };
         self.count_if_due(&usage.payload_bytes, bytes, quota.payload_bytes, count).await?;
-        let no_jobs = || exceeded("jobs that have not ended", quota.jobs);
-        let no_bytes = || exceeded("bytes of payloads", quota.payload_bytes);
+        let no_jobs = || exceeded("unfinished jobs", quota.jobs);
+        let no_bytes = || exceeded("payload bytes", quota.payload_bytes);
         Ok(Admitted {
             jobs: usage.jobs.reserve(jobs, quota.jobs).ok_or_else(no_jobs)?,
             payload_bytes: usage.payload_bytes.reserve(bytes, quota.payload_bytes).ok_or_else(no_bytes)?,
@@ -305,7 +305,7 @@ impl Engine {
                 reserved.is_some()
             }
         };
-        if has_room { Ok(()) } else { Err(exceeded("bytes of blobs", max)) }
+        if has_room { Ok(()) } else { Err(exceeded("blob bytes", max)) }
     }
 
     /// Counts the store if needed. While the store is unavailable the last count is used, because a journal
@@ -382,7 +382,7 @@ impl Engine {
             let tenant = key.strip_prefix(NOTES).and_then(|tenant| Tenant::new(tenant).ok());
             match (tenant, serde_json::from_slice(&value)) {
                 (Some(tenant), Ok(quota)) => self.inner.quotas.set(&tenant, quota),
-                _ => tracing::warn!("the quota {key} in the store cannot be read; the defaults hold"),
+                _ => tracing::warn!("cannot read the stored quota {key}; the defaults apply"),
             }
         }
         Ok(())

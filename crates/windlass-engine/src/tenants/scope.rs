@@ -25,7 +25,7 @@ impl Engine {
     pub fn check_reach(&self, queue: &Queue, name: &Name) -> Result<(), EngineError> {
         match self.reaches(queue, name) {
             true => Ok(()),
-            false => Err(EngineError::OutOfScope { what: format!("jobs {name:?} of the queue {queue:?}") }),
+            false => Err(EngineError::OutOfScope { what: format!("jobs {name:?} of queue {queue:?}") }),
         }
     }
 
@@ -33,7 +33,7 @@ impl Engine {
     pub fn check_queue(&self, queue: &Queue) -> Result<(), EngineError> {
         match self.scope.allows_queue(queue) {
             true => Ok(()),
-            false => Err(EngineError::OutOfScope { what: format!("the queue {queue:?}") }),
+            false => Err(EngineError::OutOfScope { what: format!("queue {queue:?}") }),
         }
     }
 
@@ -60,7 +60,7 @@ impl Engine {
             true => Ok(()),
             false => {
                 let queues: Vec<&str> = claim.queues.iter().map(|queue| &**queue).collect();
-                Err(EngineError::OutOfScope { what: format!("these jobs of the queues {queues:?}") })
+                Err(EngineError::OutOfScope { what: format!("these jobs of queues {queues:?}") })
             }
         }
     }

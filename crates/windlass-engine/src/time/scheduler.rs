@@ -36,7 +36,7 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
             Some(at) if at <= clock.now() => {
                 let Some(engine) = engine.upgrade() else { return };
                 if let Err(error) = step(&engine).await {
-                    tracing::warn!(%error, "looking for what is due; trying again in a second");
+                    tracing::warn!(%error, "cannot look for due jobs and expired leases; retrying in a second");
                 }
             }
             Some(at) => tokio::select! {

@@ -128,7 +128,7 @@ pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
                 None => visit.follow_wall().await,
             };
             if let Err(error) = followed {
-                tracing::warn!(%error, "moving jobs that wait for a date after the clock was set; trying again");
+                tracing::warn!(%error, "cannot reschedule jobs after a change of the clock; retrying");
             }
         }
         clock.sleep_ms(LOOK_EVERY_MS).await;
@@ -141,7 +141,7 @@ impl Inner {
         if let Some((key, value)) = self.calendar.note_time(self.now())
             && let Err(error) = self.store.put_setting(&key, value).await
         {
-            tracing::debug!(%error, "noting the time");
+            tracing::debug!(%error, "cannot store the current time");
         }
     }
 
@@ -154,7 +154,8 @@ impl Inner {
             let way = if step.by_ms > 0 { "forward" } else { "back" };
             let seconds = step.by_ms.unsigned_abs() as f64 / 1_000.0;
             tracing::warn!(
-                "the clock was set {way} by {seconds:.1} s: leases, delays and retries go on as before, dates are by the new time"
+                "the clock was set {way} by {seconds:.1} s; leases, delays and retries are not \
+                 affected, jobs scheduled for a date follow the new time"
             );
             let kept = self.calendar.change(|kept| {
                 kept.take(step);

@@ -329,5 +329,5 @@ async fn write(
 }
 
 pub(super) fn broken_off() -> EngineError {
-    StoreError::Unknown("the transaction broke off".to_owned()).into()
+    StoreError::Unknown("the transaction was aborted".to_owned()).into()
 }

@@ -12,7 +12,7 @@ use windlass_core::{Event, Holder, Job, Scope, StateName};
 use windlass_store::ClaimAsk;
 
 /// Claimed jobs on their way to a worker. Unless accepted, they are returned on drop.
-#[must_use = "jobs that are not accepted are given back"]
+#[must_use = "jobs that are not accepted are released"]
 pub struct Delivery {
     pub jobs: Vec<Arc<Job>>,
     engine: Option<Arc<Inner>>,
@@ -56,7 +56,7 @@ async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
     let count = asks.len();
     if let Err(error) = engine.change(None, asks, jobs).await {
         // Their leases expire eventually: the jobs are late, not lost.
-        tracing::warn!(%error, "{count} undelivered jobs could not be given back");
+        tracing::warn!(%error, "cannot release {count} undelivered jobs; they run again when their leases expire");
     }
 }
 

@@ -151,7 +151,7 @@ impl Inner {
             Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
             // A step without changes, and without `all_new`, is always applied.
             Some(Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_)) | None => {
-                Err(StoreError::Unknown("the store gave no answer to a push".to_owned()).into())
+                Err(StoreError::Unknown("the store returned no answer to a push".to_owned()).into())
             }
         }
     }

@@ -23,11 +23,11 @@ fn a_confined_process_reaches_no_file_no_network_and_no_other_program() {
 #[test]
 fn what_a_guest_lacks_is_named() {
     let holds = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
-    let all = ["limits", "a user of its own", "landlock", "no processes or files", "seccomp"];
+    let all = ["limits", "separate user", "landlock", "no new processes or files", "seccomp"];
     assert_eq!(missing(&holds(&all)), Vec::<&str>::new());
     assert_eq!(missing(&holds(&all[..4])), ["seccomp"]);
-    let old = ["limits", "a user of its own", "landlock in part", "no processes or files", "seccomp"];
-    assert_eq!(missing(&holds(&old)), ["all of landlock (Linux 6.12)"]);
+    let old = ["limits", "separate user", "partial landlock", "no new processes or files", "seccomp"];
+    assert_eq!(missing(&holds(&old)), ["full landlock (Linux 6.12)"]);
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl Growing {
 
 impl AnswerLimits {
     fn too_large(self) -> TooLarge {
-        TooLarge(format!("an answer of more than {} bytes", self.bytes_max))
+        TooLarge(format!("a response of more than {} bytes", self.bytes_max))
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
             [format!("{}\n", "x".repeat(MIB)), job[..2].to_owned(), job[2..].to_owned(), "z".to_owned()];
         assert_eq!(read(&pieces).await, Ok(4 * MIB + 1 + 6 + 1));
         let many: Vec<String> = (0..9).map(|_| format!("J: t|{}\n", "y".repeat(MIB))).collect();
-        assert!(read(&many).await.unwrap_err().0.contains("answer"));
+        assert!(read(&many).await.unwrap_err().0.contains("response"));
         assert!(Growing::new(budget.of("a"), LIMITS, 9_000_000).is_err(), "it says so itself");
     }
 }

@@ -120,7 +120,8 @@ impl Leaf {
 fn find(root: &Path, server: u32) -> Result<Own, String> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let groups = read("proc/self/cgroup");
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or("the kernel has none")?;
+    let path =
+        groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or("not supported by the kernel")?;
     let mounts = read("proc/self/mountinfo");
     let mount = mounts.lines().find_map(mount_point).ok_or("cgroup2 is not mounted")?;
     let mount = root.join(mount.trim_start_matches('/'));
@@ -136,15 +137,15 @@ fn find(root: &Path, server: u32) -> Result<Own, String> {
     let has_all =
         |text: &str| NEEDED.iter().all(|name| text.split_ascii_whitespace().any(|word| word == *name));
     if !has_all(&words("cgroup.controllers")) {
-        return Err("memory and pids are not among the controllers of the server's group".to_owned());
+        return Err("the controllers memory and pids are not available in the server's cgroup".to_owned());
     }
     if !is_writable(&folder) || !(folder == mount || is_delegated(&folder)) {
-        return Err("the server's group is not delegated to it".to_owned());
+        return Err("the server's cgroup is not delegated to the server".to_owned());
     }
     let is_prepared = has_all(&words("cgroup.subtree_control"));
     let is_ours = |pid: &u32| *pid == server || parent_of(root, *pid) == Some(server);
     if !is_prepared && must_be_empty(&folder) && !processes(&folder).iter().all(is_ours) {
-        return Err("other processes than the server's are in its group".to_owned());
+        return Err("the server's cgroup contains other processes".to_owned());
     }
     Ok(Own { folder, is_prepared })
 }
@@ -186,9 +187,9 @@ fn prepare(root: &Path, server: u32) -> Result<Cgroups, String> {
     if !own.is_prepared {
         if must_be_empty(&own.folder) {
             move_all(&own.folder)
-                .map_err(|error| format!("moving the server to a group of its own: {error}"))?;
+                .map_err(|error| format!("cannot move the server to a separate cgroup: {error}"))?;
         }
-        hand_down(&own.folder).map_err(|error| format!("handing controllers down: {error}"))?;
+        hand_down(&own.folder).map_err(|error| format!("cannot delegate controllers: {error}"))?;
     }
     // Cgroups left by a killed server.
     for entry in fs::read_dir(&own.folder).into_iter().flatten().flatten() {

@@ -138,12 +138,12 @@ mod linux {
         let landlock = restrict_files_and_network(bounds).ok();
         match landlock.as_ref().map(|status| &status.ruleset) {
             Some(RulesetStatus::FullyEnforced) => holds.push("landlock".to_owned()),
-            Some(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
+            Some(RulesetStatus::PartiallyEnforced) => holds.push("partial landlock".to_owned()),
             Some(RulesetStatus::NotEnforced) | None => {}
         }
         if let Some(uid) = bounds.uid {
-            become_user(uid).map_err(|error| format!("cannot become the user {uid}: {error}"))?;
-            holds.push("a user of its own".to_owned());
+            become_user(uid).map_err(|error| format!("cannot change to user {uid}: {error}"))?;
+            holds.push("separate user".to_owned());
         }
         // The interpreter must not outlive the guard, which exits first only if it is killed.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));

@@ -101,7 +101,7 @@ pub(super) struct NotStarted(pub String);
 
 impl From<io::Error> for NotStarted {
     fn from(error: io::Error) -> Self {
-        NotStarted(format!("its process could not be started: {error}"))
+        NotStarted(format!("cannot start the handler process: {error}"))
     }
 }
 
@@ -227,8 +227,10 @@ impl Context {
                     _ => {}
                 },
                 Heard::Frame(Frame::Output { bytes, .. }) => output.stderr(&bytes),
-                Heard::Frame(Frame::Reply { .. }) => break "it answered before it was asked".to_owned(),
-                Heard::Late => break format!("it was not ready within {} s", START_PATIENCE.as_secs()),
+                Heard::Frame(Frame::Reply { .. }) => {
+                    break "unexpected reply of the handler process".to_owned();
+                }
+                Heard::Late => break format!("not ready within {} s", START_PATIENCE.as_secs()),
                 Heard::Unbearable(verdict) | Heard::Gone(verdict) => {
                     break verdict.message.unwrap_or(verdict.code);
                 }
@@ -238,7 +240,7 @@ impl Context {
         let said = String::from_utf8_lossy(&said);
         let separator = if said.trim().is_empty() { "" } else { ": " };
         self.kill().await;
-        Err(NotStarted(format!("its interpreter did not start: {why}{separator}{}", said.trim())))
+        Err(NotStarted(format!("cannot start the interpreter: {why}{separator}{}", said.trim())))
     }
 
     /// Finds the interpreter's process id as seen by the server, not inside the PID namespace.
@@ -282,7 +284,7 @@ impl Context {
                 tokio::task::yield_now().await;
             }
             let Some(frames) = &mut self.frames else {
-                return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
+                return Heard::Gone(Verdict::error("EXIT", "the handler process exited"));
             };
             match frames.take() {
                 Ok(Some(Frame::Word { word, text })) if word == "ended" => {
@@ -320,7 +322,7 @@ impl Context {
                 more = frames.fill() => {
                     if !more.unwrap_or(false) {
                         self.drain(output);
-                        let gone = || Verdict::error("EXIT", "its process is gone");
+                        let gone = || Verdict::error("EXIT", "the handler process exited");
                         return Heard::Gone(self.out_of_memory().unwrap_or_else(gone));
                     }
                 }
@@ -351,7 +353,7 @@ impl Context {
     /// Verdict if the OOM killer has killed a process of the context's cgroup.
     fn out_of_memory(&self) -> Option<Verdict> {
         let is_out = self.cgroup.as_ref().is_some_and(Leaf::is_out_of_memory);
-        let message = || format!("it took more than {} bytes of memory", self.memory_bytes_max);
+        let message = || format!("the handler used more than {} bytes of memory", self.memory_bytes_max);
         is_out.then(|| Verdict::error("MEMORY", message()))
     }
 
@@ -376,18 +378,20 @@ impl Context {
         let most = self.memory_bytes_max;
         match bytes {
             Ok(bytes) if bytes > most => {
-                let message = format!("it took {bytes} bytes of memory, over {most}");
+                let message = format!("the handler used {bytes} bytes of memory; the maximum is {most}");
                 return Some(Verdict::error("MEMORY", message));
             }
             Ok(_) => {}
             Err(memory::Hidden(_)) => {
-                let message = "it runs a program that cannot be read, so that its memory cannot be counted";
+                let message =
+                    "the handler runs a program that is not readable, so its memory cannot be measured";
                 return Some(Verdict::error("MEMORY", message.to_owned()));
             }
         }
         if group.tasks > self.tasks_max {
             let most = self.tasks_max;
-            let message = format!("it had {} processes and threads, over {most}", group.tasks);
+            let message =
+                format!("the handler had {} processes and threads; the maximum is {most}", group.tasks);
             return Some(Verdict::error("PROCESSES", message));
         }
         self.disk.look(group.processes, deadline).await
@@ -407,12 +411,12 @@ impl Context {
     /// Reason why the context should get no further batch.
     pub(super) async fn is_worn(&mut self, jobs_max: u32) -> Option<String> {
         if self.jobs >= jobs_max {
-            return Some(format!("it has run {} jobs", self.jobs));
+            return Some(format!("it ran {} jobs", self.jobs));
         }
         let resident = self.interpreter.and_then(census::resident_bytes).unwrap_or(0);
         // Above half of its limit, the next batch might exceed it.
         if resident > self.memory_bytes_max / 2 {
-            return Some(format!("it has grown to {resident} bytes"));
+            return Some(format!("it uses {resident} bytes of memory"));
         }
         let processes = self.first.and_then(|pid| i32::try_from(pid).ok()).into_iter().collect();
         if let Some(verdict) = self.disk.look(processes, Instant::now() + LOOK_PATIENCE).await {
@@ -426,7 +430,7 @@ impl Context {
             }
             tokio::time::sleep(REST_PAUSE).await;
         }
-        Some("a job left processes behind".to_owned())
+        Some("a job left processes running".to_owned())
     }
 
     /// Ends the context and all its processes before it returns.
@@ -437,7 +441,7 @@ impl Context {
         if !ended.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
             self.signal_group(Signal::KILL);
             if let Err(error) = self.guard.kill().await {
-                tracing::debug!(%error, "the guard of a context was gone already");
+                tracing::debug!(%error, "the guard process had already exited");
             }
         }
     }
@@ -472,10 +476,10 @@ impl Drop for Context {
         // On a blocking thread: removing a large folder is slow.
         let remove = move || {
             if let Some(Err(error)) = cgroup.map(Leaf::remove) {
-                tracing::warn!(%error, "the control group of a context is left behind");
+                tracing::warn!(%error, "cannot delete the cgroup of a handler process");
             }
             if let Err(error) = remove_folder(&folder) {
-                tracing::warn!(folder = %folder.display(), %error, "the folder of a context is left behind");
+                tracing::warn!(folder = %folder.display(), %error, "cannot delete the folder of a handler process");
             }
         };
         match tokio::runtime::Handle::try_current() {

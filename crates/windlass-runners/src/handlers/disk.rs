@@ -57,7 +57,9 @@ impl DiskWatch {
         let (bytes, most) = (count.bytes, self.bytes_max);
         let why = match count.cut_short {
             Some(why) => why.to_owned(),
-            None if bytes > most => format!("it filled {bytes} bytes of disk, over {most}"),
+            None if bytes > most => {
+                format!("the handler used {bytes} bytes of disk space; the maximum is {most}")
+            }
             None => return None,
         };
         Some(Verdict::error("DISK", why))
@@ -102,7 +104,7 @@ impl Count {
             }
             self.files += 1;
             if self.files > FILES_MAX {
-                self.cut_short = Some("it made more than 100000 files");
+                self.cut_short = Some("the handler created more than 100000 files");
                 return;
             }
             let Ok(within) = dir.fd() else { continue };
@@ -114,7 +116,7 @@ impl Count {
                 continue;
             }
             if above.len() >= DEPTH_MAX {
-                self.cut_short = Some("it made folders in folders more than 128 levels deep");
+                self.cut_short = Some("the handler created folders more than 128 levels deep");
                 return;
             }
             let Some(dir) = above.last() else { return };

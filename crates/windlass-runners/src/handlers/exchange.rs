@@ -43,7 +43,7 @@ pub(super) async fn drive(drive: &mut Drive) {
             true => seat.keep(context),
             false => {
                 if let Some(why) = worn {
-                    tracing::debug!(client = drive.batch.client, "a context is replaced: {why}");
+                    tracing::debug!(client = drive.batch.client, "a handler process is replaced: {why}");
                 }
                 context.kill().await;
             }
@@ -77,7 +77,7 @@ impl Exchange<'_> {
             true => self.run_as_a_whole(handler, pending).await,
             false => self.run_one_by_one(handler, pending).await,
         };
-        let reason = "the context ended before afterEach was run";
+        let reason = "the handler process exited before afterEach";
         self.release_held(Some(&Verdict::error("AFTER_EACH_FAILED", reason)));
         usable
     }
@@ -98,7 +98,10 @@ impl Exchange<'_> {
         }
         let number = self.context.handlers.len();
         if let Err(error) = self.send_handler(number) {
-            self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its code: {error}")));
+            self.drive.tell_all(&Verdict::error(
+                "NO_CONTEXT",
+                format!("cannot write the code of the handler: {error}"),
+            ));
             return None;
         }
         let mut output = self.new_output();
@@ -219,7 +222,8 @@ impl Exchange<'_> {
             if self.is_sh()
                 && let Err(error) = self.send_payload_file(&[index])
             {
-                self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its payload: {error}")));
+                self.drive
+                    .tell_all(&Verdict::error("NO_CONTEXT", format!("cannot write the payload: {error}")));
                 return Err(());
             }
             let number = if self.is_sh() { before } else { place };
@@ -304,7 +308,7 @@ impl Exchange<'_> {
         if self.is_sh()
             && let Err(error) = self.send_payload_file(pending)
         {
-            self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its payload: {error}")));
+            self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("cannot write the payload: {error}")));
             return false;
         }
         let began = Instant::now();
@@ -441,11 +445,11 @@ impl Exchange<'_> {
                     return PartEnd::Interrupted(Interrupt::Cut);
                 }
                 Heard::Frame(Frame::Reply { what: other, .. }) => {
-                    let message = format!("it answered {other:?} where {what:?} was due");
+                    let message = format!("the handler process replied {other:?} instead of {what:?}");
                     return PartEnd::Broke(Verdict::error("INVALID_RESPONSE", message));
                 }
                 Heard::Late => {
-                    let message = format!("it did not end within {} s and was stopped", limit.as_secs_f64());
+                    let message = format!("the handler exceeded its time limit of {} s", limit.as_secs_f64());
                     return PartEnd::Broke(Verdict::error("ETIMEDOUT", message));
                 }
                 Heard::Unbearable(verdict) | Heard::Gone(verdict) => return PartEnd::Broke(verdict),

@@ -62,7 +62,7 @@ async fn start_context(
     };
     let context = Context::start(start).await?;
     if !inner.told_confinement.swap(true, Ordering::Relaxed) {
-        tracing::info!("handlers run in processes of their own ({})", context.holds);
+        tracing::info!("handler processes are isolated by: {}", context.holds);
     }
     Ok(context)
 }

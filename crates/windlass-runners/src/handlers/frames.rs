@@ -96,7 +96,10 @@ pub(super) fn words(mut said: &[u8]) -> Vec<(String, String)> {
 }
 
 fn nonsense(header: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("nonsense from the context: {header:?}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("invalid message from the handler process: {header:?}"),
+    )
 }
 
 fn kind(header: &str, body: &Bytes) -> Option<Frame> {
@@ -158,14 +161,14 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
                 _ => Ok(None),
             };
         };
-        let header = std::str::from_utf8(&looked_at[..end]).map_err(|_| nonsense("not text"))?;
+        let header = std::str::from_utf8(&looked_at[..end]).map_err(|_| nonsense("not UTF-8"))?;
         let length: usize = header
             .rsplit_once(' ')
             .and_then(|(_, length)| length.parse().ok())
             .ok_or_else(|| nonsense(header))?;
         if length > self.body_bytes_max {
             kind(header, &Bytes::new()).ok_or_else(|| nonsense(header))?;
-            let message = format!("a frame of {length} bytes, over {}", self.body_bytes_max);
+            let message = format!("a frame of {length} bytes; the maximum is {}", self.body_bytes_max);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
         if self.buffer.len() < end + 1 + length {
@@ -228,9 +231,9 @@ mod tests {
             "\n",
             "\u{00e9} 0\n",
         ] {
-            assert!(read(bad).await.unwrap_err().contains("nonsense"), "{bad:?}");
+            assert!(read(bad).await.unwrap_err().contains("invalid message"), "{bad:?}");
         }
         assert!(read(&"x".repeat(200)).await.is_err());
-        assert!(read("= 1 200 21\n").await.unwrap_err().contains("21 bytes, over 20"));
+        assert!(read("= 1 200 21\n").await.unwrap_err().contains("21 bytes; the maximum is 20"));
     }
 }

@@ -69,7 +69,7 @@ pub fn serve(stage: Option<&str>) -> Result<(), String> {
 }
 
 fn guard() -> Result<(), String> {
-    let setup = read_setup().map_err(|error| format!("reading its setup: {error}"))?;
+    let setup = read_setup().map_err(|error| format!("cannot read the setup: {error}"))?;
     #[cfg(target_os = "linux")]
     if let Some(view) = setup.view.clone() {
         return apart::guard(setup, &view);
@@ -77,13 +77,14 @@ fn guard() -> Result<(), String> {
     // Orphaned descendants become children of the guard, which can list and reap them.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let interpreter = start_itself(&setup).map_err(|error| format!("starting itself again: {error}"))?;
+    let interpreter =
+        start_itself(&setup).map_err(|error| format!("cannot start the next stage: {error}"))?;
     say("pid", &interpreter.as_raw_nonzero().to_string());
     let watch = move || {
         wait_for_hang_up();
         end_group(interpreter);
     };
-    thread::Builder::new().spawn(watch).map_err(|error| format!("starting a thread: {error}"))?;
+    thread::Builder::new().spawn(watch).map_err(|error| format!("cannot start a thread: {error}"))?;
     let how = wait_for(interpreter);
     // Before reaping the interpreter: until then its process group id cannot be reused.
     end_group(interpreter);

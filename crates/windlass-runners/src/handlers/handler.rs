@@ -37,7 +37,7 @@ impl Lang {
 
     pub fn parse(text: &str) -> Result<Lang, String> {
         let named = Lang::ALL.into_iter().find(|lang| lang.name() == text);
-        named.ok_or_else(|| format!("lang {text:?} is none of: http, node, python, php, sh, wasi"))
+        named.ok_or_else(|| format!("unknown lang {text:?}; use http, node, python, php, sh or wasi"))
     }
 
     /// Default number of jobs in a batch.

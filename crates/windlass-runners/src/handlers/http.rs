@@ -30,12 +30,12 @@ pub(super) fn parse_url(url: &str) -> Result<Target, String> {
     let url = url.trim();
     Target::parse(url).map_err(|why| {
         let what = match why {
-            BadUrl::NotAUrl => "is none",
-            BadUrl::Scheme => "does not begin with http:// or https://",
-            BadUrl::NoHost | BadUrl::Credentials => "must have a host, and no user or password",
-            BadUrl::OddHost => "has an odd host",
+            BadUrl::NotAUrl => "is not a URL",
+            BadUrl::Scheme => "does not start with http:// or https://",
+            BadUrl::NoHost | BadUrl::Credentials => "must have a host, and no user name or password",
+            BadUrl::OddHost => "has an invalid host",
         };
-        format!("the body of an http handler is a URL, and {url:?} {what}")
+        format!("the body of an http handler must be a URL, but {url:?} {what}")
     })
 }
 
@@ -53,7 +53,10 @@ impl From<CallError> for NoAnswer {
     fn from(error: CallError) -> NoAnswer {
         let unnamed = match &error {
             CallError::NotAllowed { .. } => {
-                return NoAnswer::new("BAD_HANDLER", format!("{error}; list it in miniq.handler_addresses"));
+                return NoAnswer::new(
+                    "BAD_HANDLER",
+                    format!("{error}; add the address to miniq.handler_addresses"),
+                );
             }
             CallError::NoTls(_) => "BAD_HANDLER",
             CallError::Tls { .. } => "ETLS",
@@ -133,7 +136,7 @@ struct CallLimits {
 
 impl CallLimits {
     fn late(&self) -> NoAnswer {
-        NoAnswer::new("ETIMEDOUT", format!("no answer within {} s", self.time.as_secs_f64()))
+        NoAnswer::new("ETIMEDOUT", format!("no response within {} s", self.time.as_secs_f64()))
     }
 }
 
@@ -159,7 +162,7 @@ async fn read_answer(
     limits: CallLimits,
     deadline: &mut Instant,
 ) -> Result<Bytes, NoAnswer> {
-    let too_large = |TooLarge(what)| NoAnswer::new(TOO_MUCH, format!("it printed too much: {what}"));
+    let too_large = |TooLarge(what)| NoAnswer::new(TOO_MUCH, format!("too much output: {what}"));
     let expected = body.size_hint().lower();
     let mut answer = Growing::new(Arc::clone(&limits.budget), limits.answer, expected).map_err(too_large)?;
     while let Some(frame) = timeout_at(*deadline, body.frame()).await.map_err(|_| limits.late())? {
@@ -340,11 +343,11 @@ mod tests {
         assert_eq!((target.to_string().as_str(), target.path().as_str()), ("::1:80", "/"));
         assert!(parse_url("https://hooks.example.org").unwrap().is_https());
         for (url, word) in [
-            ("", "none"),
+            ("", "not a URL"),
             ("/path", "http://"),
             ("ftp://host/", "http://"),
             ("http://user:word@host/", "password"),
-            ("not a url", "none"),
+            ("not a url", "not a URL"),
         ] {
             assert!(parse_url(url).unwrap_err().contains(word), "{url:?}: {:?}", parse_url(url));
         }

@@ -31,7 +31,7 @@ impl Launch {
             Lang::Python => (&interpreters.python, PYTHON, &["-c"]),
             Lang::Sh => (&interpreters.sh, SH, &["-c"]),
             Lang::Http | Lang::Wasi => {
-                return Err(format!("{lang} handlers do not run in a process context"));
+                return Err(format!("{lang} handlers do not run in a process"));
             }
         };
         let program = find_program(name).ok_or_else(|| {

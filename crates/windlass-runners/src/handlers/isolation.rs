@@ -50,7 +50,7 @@ impl Isolation {
             }
         }
         attempt(settings, folder, false).unwrap_or_else(|why| {
-            tracing::warn!("a process for handlers does not start: {why}");
+            tracing::warn!("cannot start a handler process: {why}");
             Vec::new()
         })
     }
@@ -74,9 +74,9 @@ impl Isolation {
     /// Missing mechanisms, as texts for the operator.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        if !self.has("a user of its own") && !self.is_apart() {
+        if !self.has("separate user") && !self.is_apart() {
             let why = self.no_namespaces.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-            missing.push(format!("a user or namespaces of their own{why}"));
+            missing.push(format!("a separate user or namespaces{why}"));
         }
         missing.extend(self.missing_for_guests());
         missing
@@ -87,10 +87,10 @@ impl Isolation {
     pub fn missing_for_guests(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if !self.has("limits") {
-            missing.push("limits of the system".to_owned());
+            missing.push("resource limits (setrlimit)".to_owned());
         }
         if !self.has("landlock") {
-            let part = if self.has("landlock in part") { "all of landlock (Linux 6.12)" } else { "landlock" };
+            let part = if self.has("partial landlock") { "full landlock (Linux 6.12)" } else { "landlock" };
             missing.push(part.to_owned());
         }
         if !self.has("seccomp") {
@@ -106,14 +106,14 @@ fn attempt(settings: &Settings, folder: &Path, apart: bool) -> Result<Vec<String
         .and_then(|()| run(settings, &place, apart))
         .map_err(|error| error.to_string());
     if let Err(error) = super::remove::remove_folder(&place) {
-        tracing::debug!(%error, "the folder of an attempt is left behind");
+        tracing::debug!(%error, "cannot delete the folder of an isolation test");
     }
     let words = frames::words(&said?);
     let find = |wanted: &str| words.iter().find(|(word, _)| word == wanted).map(|(_, text)| text.clone());
     match (find("fault"), find("holds")) {
         (None, Some(holds)) => Ok(holds.split(", ").map(str::to_owned).collect()),
         (Some(why), _) => Err(why),
-        (None, None) => Err("it ended without a word".to_owned()),
+        (None, None) => Err("it exited without a reply".to_owned()),
     }
 }
 
@@ -179,16 +179,16 @@ mod tests {
             let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned), no_cgroups: None };
             assert_eq!(isolation.missing(), missing, "{isolation:?}");
         };
-        let own = "a user of its own";
+        let own = "separate user";
         check(&["limits", "landlock", own, "seccomp", "no network"], None, &[]);
         check(&["limits", "landlock", "namespaces", "seccomp", "no network"], None, &[]);
-        let without = "a user or namespaces of their own (making namespaces: EPERM)";
-        check(&["limits", "landlock", "seccomp"], Some("making namespaces: EPERM"), &[without]);
-        check(&["limits", "landlock in part", own, "seccomp"], None, &["all of landlock (Linux 6.12)"]);
+        let without = "a separate user or namespaces (creating namespaces: EPERM)";
+        check(&["limits", "landlock", "seccomp"], Some("creating namespaces: EPERM"), &[without]);
+        check(&["limits", "partial landlock", own, "seccomp"], None, &["full landlock (Linux 6.12)"]);
         check(
             &[],
             None,
-            &["a user or namespaces of their own", "limits of the system", "landlock", "seccomp"],
+            &["a separate user or namespaces", "resource limits (setrlimit)", "landlock", "seccomp"],
         );
     }
 }

@@ -271,7 +271,7 @@ impl Handlers {
 
 async fn see_through(drive: &mut Drive) {
     if *drive.inner.stopping.borrow() != Stopping::No {
-        return drive.tell_all_unrun("the server is stopping");
+        return drive.tell_all_unrun("the server is shutting down");
     }
     if drive.batch.handler.options.batch {
         drive.refuse_payloads_with_newlines();
@@ -328,18 +328,18 @@ impl Inner {
         }
         let missing = missing.join(", ");
         Err(format!(
-            "this server runs handlers only if they are fully isolated (runners.isolation = strict), and here they lack \
+            "this server runs no handlers: runners.isolation is strict, and the machine lacks \
              {missing}"
         ))
     }
 
     fn check_wasi(&self) -> Result<(), String> {
         if !cfg!(feature = "wasi") {
-            return Err("this windlass was built without WASI (cargo feature `wasi`)".to_owned());
+            return Err("this server was built without WASI support (cargo feature `wasi`)".to_owned());
         }
         match self.settings.wasi_guest {
             Some(_) => self.check_strict(&self.isolation.missing_for_guests()),
-            None => Err("this server runs no wasi handlers".to_owned()),
+            None => Err("this server does not run wasi handlers".to_owned()),
         }
     }
 

@@ -22,7 +22,7 @@ impl Verdict {
             Some(("signal", rest)) => number(rest).map(Verdict::signal),
             _ => None,
         }
-        .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
+        .unwrap_or_else(|| Verdict::error("EXIT", "the handler process exited"))
     }
 
     pub(crate) fn status(exitcode: u16) -> Verdict {
@@ -48,7 +48,7 @@ impl Verdict {
     }
 
     pub(crate) fn signal(signal: i32) -> Verdict {
-        Verdict::error("SIGNAL", format!("ended by signal {signal}"))
+        Verdict::error("SIGNAL", format!("killed by signal {signal}"))
     }
 }
 

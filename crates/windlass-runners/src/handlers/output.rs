@@ -244,8 +244,8 @@ impl Statuses {
 
     fn finish(self) -> Vec<(Verdict, Bytes)> {
         let verdict = match self.invalid {
-            true => Verdict::error("INVALID_RESPONSE", "the status line is no number from 100 to 599"),
-            false => Verdict::error(NO_RESPONSE, "there was no status line for it"),
+            true => Verdict::error("INVALID_RESPONSE", "the status line is not a number from 100 to 599"),
+            false => Verdict::error(NO_RESPONSE, "no status line for this job"),
         };
         let mut all = self.found;
         all.resize(self.jobs, (verdict, Bytes::new()));
@@ -303,7 +303,7 @@ impl Log {
     fn finish(mut self) -> Bytes {
         self.cut_tail();
         if self.left_out > 0 {
-            self.head.extend_from_slice(format!("\n[{} bytes left out]\n", self.left_out).as_bytes());
+            self.head.extend_from_slice(format!("\n[{} bytes omitted]\n", self.left_out).as_bytes());
         }
         self.head.extend_from_slice(&self.tail);
         self.head.into()

@@ -68,12 +68,12 @@ pub fn remove_later(folders: Vec<PathBuf>) {
         for folder in folders {
             if let Err(error) = remove_folder(&folder) {
                 let folder = folder.display();
-                tracing::warn!(%folder, %error, "a folder that handlers left behind cannot be removed");
+                tracing::warn!(%folder, %error, "cannot delete an old folder of a handler process");
             }
         }
     };
     if let Err(error) = std::thread::Builder::new().spawn(remove) {
-        tracing::warn!(%error, "what handlers left behind is removed at the next start");
+        tracing::warn!(%error, "cannot delete old folders of handler processes; retrying at the next start");
     }
 }
 

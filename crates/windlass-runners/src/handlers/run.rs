@@ -58,9 +58,9 @@ pub(super) enum Interrupt {
 impl Interrupt {
     pub(super) fn why(self) -> &'static str {
         match self {
-            Interrupt::Dropped | Interrupt::Stopped => "it was stopped",
-            Interrupt::Stopping => "the server is stopping",
-            Interrupt::Cut => "others have their turn first",
+            Interrupt::Dropped | Interrupt::Stopped => "the job was stopped",
+            Interrupt::Stopping => "the server is shutting down",
+            Interrupt::Cut => "other clients run first",
         }
     }
 }
@@ -158,7 +158,7 @@ impl Drive {
     pub(super) fn refuse_payloads_with_newlines(&mut self) {
         for index in self.pending() {
             if self.batch.jobs[index].payload.contains(&b'\n') {
-                let message = Some("a payload of several lines cannot be one of a batch".to_owned());
+                let message = Some("a payload with a newline cannot be part of a batch".to_owned());
                 let verdict = Verdict { exitcode: 400, code: "BAD_PAYLOAD".to_owned(), message };
                 self.tell(index, Ended::Done(verdict.into()));
             }
@@ -289,7 +289,7 @@ impl Drive {
 const WHOLE_BATCH_JOBS: u32 = 5;
 
 fn too_much(what: &str) -> Verdict {
-    Verdict::error(TOO_MUCH, format!("it printed too much: {what}"))
+    Verdict::error(TOO_MUCH, format!("too much output: {what}"))
 }
 
 /// Reports each job exactly once; on drop, the jobs that were not reported.
@@ -312,7 +312,7 @@ impl Drop for Teller {
     fn drop(&mut self) {
         for index in 0..self.told.len() {
             if !self.told[index] {
-                self.tell(index, Ended::Unrun("its runner ended".to_owned()));
+                self.tell(index, Ended::Unrun("the runner stopped".to_owned()));
             }
         }
     }

@@ -53,10 +53,10 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 /// child is the init process of the PID namespace. Cannot be undone, even if it fails half-way. Returns the
 /// bounds with their paths inside the view.
 pub(super) fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Failed> {
-    let own = std::fs::read_link("/proc/self/exe").during("finding its own program")?;
+    let own = std::fs::read_link("/proc/self/exe").during("finding the executable")?;
     leave_namespaces(bounds.network)?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .during("keeping mounts apart")?;
+        .during("making mounts private")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", view, "tmpfs", flags, c"mode=0755,size=256m")
         .during("mounting a new root")?;
@@ -67,15 +67,15 @@ pub(super) fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Boun
     // Parents first: a parent mounted later would cover the mounts below it.
     trees.sort_by_cached_key(|tree| tree.canonicalize().ok());
     for tree in trees {
-        building.expose(tree).during("mounting what may be read")?;
+        building.expose(tree).during("mounting readable folders")?;
     }
-    building.bind(&bounds.orders, Path::new(ORDERS)).during("mounting its orders")?;
-    building.bind_program(&own).during("mounting its own program")?;
-    building.cover(&trees::resolve(&bounds.hidden)).during("covering the server's files")?;
+    building.bind(&bounds.orders, Path::new(ORDERS)).during("mounting the setup file")?;
+    building.bind_program(&own).during("mounting the executable")?;
+    building.cover(&trees::resolve(&bounds.hidden)).during("hiding the server's files")?;
     building.make_read_only().during("making it read-only")?;
-    building.bind(&bounds.work, Path::new(WORK)).during("mounting its folder")?;
+    building.bind(&bounds.work, Path::new(WORK)).during("mounting the working folder")?;
     let work = building.inside(Path::new(WORK));
-    remount(&work, MountFlags::NOSUID | MountFlags::NODEV, "").during("mounting its folder")?;
+    remount(&work, MountFlags::NOSUID | MountFlags::NODEV, "").during("mounting the working folder")?;
     remount(view, MountFlags::RDONLY | flags, "").during("making the new root read-only")?;
     change_root(view).during("changing the root")?;
     Ok(Bounds { work: WORK.into(), orders: ORDERS.into(), is_apart: true, ..bounds.clone() })
@@ -88,10 +88,10 @@ fn leave_namespaces(network: bool) -> Result<(), Failed> {
         flags |= UnshareFlags::NEWNET;
     }
     #[expect(deprecated, reason = "its successor is unsafe because of one flag, which is not used here")]
-    rustix::thread::unshare(flags).during("making namespaces")?;
-    std::fs::write("/proc/self/setgroups", "deny").during("naming its user")?;
-    std::fs::write("/proc/self/uid_map", mapping(uid)).during("naming its user")?;
-    std::fs::write("/proc/self/gid_map", mapping(gid)).during("naming its group")
+    rustix::thread::unshare(flags).during("creating namespaces")?;
+    std::fs::write("/proc/self/setgroups", "deny").during("mapping the user")?;
+    std::fs::write("/proc/self/uid_map", mapping(uid)).during("mapping the user")?;
+    std::fs::write("/proc/self/gid_map", mapping(gid)).during("mapping the group")
 }
 
 /// Line of a uid or gid map for a single id. Root would have all capabilities inside, so it is mapped to

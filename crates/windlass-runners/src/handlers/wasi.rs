@@ -131,7 +131,7 @@ pub(super) async fn drive(drive: &mut Drive) {
 
 async fn start_guest(inner: &Inner, key: &Key) -> Result<Child, String> {
     let settings = &inner.settings;
-    let program = settings.wasi_guest.as_ref().ok_or("this server runs no wasi handlers")?;
+    let program = settings.wasi_guest.as_ref().ok_or("this server does not run wasi handlers")?;
     let program = GuestProgram { path: program.path.clone(), args: program.args.clone() };
     let limits = Limits {
         time_limit_ms: u64::try_from(key.time_limit.as_millis()).unwrap_or(u64::MAX),
@@ -141,7 +141,7 @@ async fn start_guest(inner: &Inner, key: &Key) -> Result<Child, String> {
     };
     let child = Child::start(&program, limits)
         .await
-        .map_err(|error| format!("a process for wasi handlers does not start: {error}"))?;
+        .map_err(|error| format!("cannot start a process for wasi handlers: {error}"))?;
     if settings.strict {
         child.check_strict()?;
     }
@@ -206,10 +206,10 @@ fn judge(end: RunEnd, late: bool) -> (Verdict, Bytes, Bytes) {
             (verdict, ended.stdout.into(), ended.stderr.into())
         }
         RunEnd::NoModule(FetchError::Missing(why)) => {
-            without_output("BAD_HANDLER", format!("its module cannot be had: {why}"))
+            without_output("BAD_HANDLER", format!("the module is not available: {why}"))
         }
         RunEnd::NoModule(FetchError::Trouble(why)) => {
-            without_output("NO_CONTEXT", format!("its module could not be fetched: {why}"))
+            without_output("NO_CONTEXT", format!("cannot fetch the module: {why}"))
         }
         RunEnd::Killed(why) | RunEnd::Lost(why) => without_output("SIGNAL", why),
     }

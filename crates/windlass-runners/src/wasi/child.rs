@@ -76,7 +76,7 @@ impl Child {
         };
         match timeout(START_PATIENCE, begun).await {
             Ok(Ok(Reply::Ready { confined })) => child.confined = confined,
-            Ok(Ok(other)) => return Err(io::Error::other(format!("its first word was {other:?}"))),
+            Ok(Ok(other)) => return Err(io::Error::other(format!("unexpected first reply {other:?}"))),
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         }
@@ -89,7 +89,7 @@ impl Child {
         if missing.is_empty() {
             return Ok(());
         }
-        Err(format!("runners.isolation is strict, and on this machine WASI guests lack {missing}"))
+        Err(format!("runners.isolation is strict, and this machine lacks {missing}"))
     }
 
     pub fn pid(&self) -> Option<u32> {
@@ -116,7 +116,7 @@ impl Child {
             match self.reply(patience).await? {
                 Heard::Reply(Reply::NeedModule) => {
                     let Some(fetch) = fetch.take() else {
-                        return Err(io::Error::other("asked for a module twice"));
+                        return Err(io::Error::other("unexpected second request for a module"));
                     };
                     match fetch.await {
                         Ok(bytes) => self.order(&Order::Module { bytes }).await?,
@@ -131,7 +131,7 @@ impl Child {
                 Heard::Reply(Reply::Ended(ended)) => {
                     return Ok(no_module.map_or(RunEnd::Ended(ended), RunEnd::NoModule));
                 }
-                Heard::Reply(Reply::Ready { .. }) => return Err(io::Error::other("it began a second time")),
+                Heard::Reply(Reply::Ready { .. }) => return Err(io::Error::other("unexpected second start")),
                 Heard::Killed(why) => return Ok(RunEnd::Killed(why)),
             }
         }
@@ -151,14 +151,14 @@ impl Child {
             loop {
                 sleep_until(deadline.min(Instant::now() + WATCH)).await;
                 if Instant::now() >= deadline {
-                    return format!(
-                        "it did not end within {} s and was stopped from outside",
-                        patience.as_secs()
-                    );
+                    return format!("the module did not end within {} s and was killed", patience.as_secs());
                 }
                 let memory = pid.and_then(resident_bytes).unwrap_or(0);
                 if memory > memory_max {
-                    return format!("its process grew to {memory} bytes, over {memory_max}, and was stopped");
+                    return format!(
+                        "the process used {memory} bytes of memory; the maximum is {memory_max}; it was \
+                     killed"
+                    );
                 }
             }
         };
@@ -183,7 +183,7 @@ impl Child {
 
     pub async fn kill(&mut self) {
         if let Err(error) = self.process.kill().await {
-            tracing::debug!(%error, "a guest process could not be killed; it is gone already");
+            tracing::debug!(%error, "cannot kill a WASI process; it has already exited");
         }
     }
 
@@ -192,12 +192,12 @@ impl Child {
     async fn post_mortem(&mut self, error: &io::Error) -> RunEnd {
         let Ok(Ok(status)) = timeout(GRACE, self.process.wait()).await else {
             self.kill().await;
-            return RunEnd::Lost(format!("its process no longer answers: {error}"));
+            return RunEnd::Lost(format!("the process does not respond: {error}"));
         };
         if is_its_own_fault(status) {
-            return RunEnd::Killed(format!("it brought its process down ({status})"));
+            return RunEnd::Killed(format!("the module crashed its process ({status})"));
         }
-        RunEnd::Lost(format!("its process is gone ({status})"))
+        RunEnd::Lost(format!("the process was killed ({status})"))
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
         let program = GuestProgram { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
         let mut child = Child::start(&program, Limits::default()).await.unwrap();
         let why = child.check_strict().unwrap_err();
-        assert!(why.contains("landlock") && why.contains("seccomp") && !why.contains("limits of"), "{why}");
+        assert!(why.contains("landlock") && why.contains("seccomp") && !why.contains("resource limits"), "{why}");
         child.kill().await;
     }
 }

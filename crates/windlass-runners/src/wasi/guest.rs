@@ -18,7 +18,7 @@ const PROCESS_BYTES: u64 = 4 << 30;
 pub fn serve() -> io::Result<()> {
     let mut orders = BufReader::with_capacity(BUFFER_BYTES, In);
     let Some(first) = read_blocking(&mut orders)? else { return Ok(()) };
-    let Order::Begin(limits) = first else { return Err(out_of_turn("the limits")) };
+    let Order::Begin(limits) = first else { return Err(out_of_turn("limits")) };
     let (machine, confined) = enter(limits)?;
     write_blocking(&mut Out, &Reply::Ready { confined })?;
     serve_orders(machine, orders, Out)
@@ -47,7 +47,7 @@ fn serve_orders(mut machine: Machine, orders: impl Read, replies: impl Write) ->
             }
         };
         let ended = match machine.run(&module, input, fetch, || reply(&Reply::Started)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => GuestEnd::not_started("given up"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => GuestEnd::not_started("aborted"),
             ended => ended?,
         };
         reply(&Reply::Ended(ended))?;
@@ -56,7 +56,7 @@ fn serve_orders(mut machine: Machine, orders: impl Read, replies: impl Write) ->
 }
 
 fn out_of_turn(wanted: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{wanted} should have come now"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected message; expected {wanted}"))
 }
 
 /// Unbuffered stdin and stdout without the locks of the standard library.
@@ -108,6 +108,6 @@ mod tests {
             });
         }
         let need = "NeedModule";
-        assert_eq!(told, [need, "Failed(\"given up\")", need, "Started", "ONE", "TWO"]);
+        assert_eq!(told, [need, "Failed(\"aborted\")", need, "Started", "ONE", "TWO"]);
     }
 }

@@ -70,7 +70,7 @@ impl Machine {
 
     fn load(&self, bytes: &[u8]) -> Result<Loaded, String> {
         let module = Module::from_binary(&self.engine, bytes)
-            .map_err(|error| format!("the module does not load: {error:#}"))?;
+            .map_err(|error| format!("the module cannot be loaded: {error:#}"))?;
         let entry = ["_start", ""].into_iter().find(|name| {
             let Some(ExternType::Func(function)) = module.get_export(name) else { return false };
             function.params().len() == 0 && function.results().len() == 0
@@ -79,7 +79,7 @@ impl Machine {
         let instance = self
             .linker
             .instantiate_pre(&module)
-            .map_err(|error| format!("the module asks for what is not there: {error:#}"))?;
+            .map_err(|error| format!("the module has an unknown import: {error:#}"))?;
         Ok(Loaded { instance, entry })
     }
 
@@ -107,7 +107,7 @@ impl Machine {
     fn explain(&self, error: &wasmtime::Error, guest: &Guest) -> How {
         let too_long = || {
             let limit = Duration::from_millis(self.limits.time_limit_ms);
-            format!("it ran longer than the {} s it may", limit.as_secs_f64())
+            format!("the module exceeded its time limit of {} s", limit.as_secs_f64())
         };
         let why = match (error.downcast_ref::<Stop>(), error.downcast_ref::<Trap>()) {
             (Some(Stop::Exit(code)), _) => return How::Exit(*code),
@@ -120,7 +120,7 @@ impl Machine {
         if guest.wanted_more_memory {
             let max = self.limits.memory_bytes_max;
             return How::Failed(format!(
-                "{why}; it had asked for more than the {max} bytes of memory it may have"
+                "{why}; the module had requested more than its memory limit of {max} bytes"
             ));
         }
         How::Failed(why)

@@ -50,9 +50,9 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stop::Exit(code) => write!(f, "exit code {code}"),
-            Stop::Output(max) => write!(f, "its output is larger than the {max} bytes it may write"),
-            Stop::Time => f.write_str("its time is over"),
-            Stop::NoMemory => f.write_str("it exports no memory named `memory`"),
+            Stop::Output(max) => write!(f, "the output exceeds the limit of {max} bytes"),
+            Stop::Time => f.write_str("the time limit was exceeded"),
+            Stop::NoMemory => f.write_str("the module exports no memory named `memory`"),
         }
     }
 }

@@ -128,7 +128,7 @@ impl<D: JobSource> Runner<D> {
                 },
                 () = told(&mut self.stopping, Stopping::Finish) => return None,
             };
-            warn!(%error, "a process for WASI jobs does not start; trying again in {delay:?}");
+            warn!(%error, "cannot start a process for WASI jobs; retrying in {delay:?}");
             self.pause(delay).await?;
         }
     }
@@ -137,7 +137,7 @@ impl<D: JobSource> Runner<D> {
     fn check_strict(&self, child: &Child) -> bool {
         match child.check_strict() {
             Err(why) if self.options.strict => {
-                tracing::error!("no WASI job is run: {why}");
+                tracing::error!("WASI jobs are disabled: {why}");
                 false
             }
             _ => true,
@@ -165,7 +165,7 @@ impl<D: JobSource> Runner<D> {
             match claimed {
                 Ok(jobs) => return Some(jobs),
                 Err(error) => {
-                    warn!(%error, "asking for WASI jobs failed; trying again in {delay:?}");
+                    warn!(%error, "cannot claim WASI jobs; retrying in {delay:?}");
                     self.pause(&mut delay).await?;
                 }
             }
@@ -180,7 +180,7 @@ async fn told(stopping: &mut watch::Receiver<Stopping>, how: Stopping) {
 
 fn complain(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        warn!(%error, "a WASI run ended in a way it should not; its job runs again when its lease ends");
+        warn!(%error, "a WASI run panicked; its job runs again when its lease expires");
     }
 }
 
@@ -221,7 +221,7 @@ impl<D: JobSource> Run<'_, D> {
         let (fate, usable) = tokio::select! {
             ended = self.perform(&mut child) => ended,
             fate = self.keep_alive() => (fate, false),
-            () = told(&mut stopping, Stopping::Now) => (Fate::given_back("the runner is stopping"), false),
+            () = told(&mut stopping, Stopping::Now) => (Fate::given_back("the runner is shutting down"), false),
         };
         if !usable {
             child.kill().await;
@@ -269,13 +269,15 @@ impl<D: JobSource> Run<'_, D> {
             let asked = Instant::now();
             match self.source.tickle(&self.job.ticket).await {
                 Ok(Tickled::GoOn) => alive = asked,
-                Ok(Tickled::Stop) => return Fate::Settle(failed("it was cancelled".to_owned(), Vec::new())),
+                Ok(Tickled::Stop) => {
+                    return Fate::Settle(failed("the job was cancelled".to_owned(), Vec::new()));
+                }
                 Ok(Tickled::Lost) => return Fate::Forget,
                 Err(error) if self.job.lease.is_some_and(|lease| alive.elapsed() >= lease) => {
-                    warn!(job = %self.job.id, %error, "no sign of life got through until its lease ended");
+                    warn!(job = %self.job.id, %error, "no heartbeat reached the server before the lease expired");
                     return Fate::Forget;
                 }
-                Err(error) => debug!(job = %self.job.id, %error, "a sign of life did not get through"),
+                Err(error) => debug!(job = %self.job.id, %error, "a heartbeat did not reach the server"),
             }
         }
     }
@@ -288,16 +290,16 @@ impl<D: JobSource> Run<'_, D> {
             let told = match &fate {
                 Fate::Settle(verdict) => self.source.settle(ticket, verdict.clone()).await,
                 Fate::GiveBack { how, why } => {
-                    info!(job = %id, "job {id} is given back: {why}");
+                    info!(job = %id, "job {id} is released: {why}");
                     self.source.give_back(ticket, *how).await
                 }
                 Fate::Forget => {
-                    info!(job = %id, "job {id} is no longer ours; its run was stopped");
+                    info!(job = %id, "the lease on job {id} was lost; its run was stopped");
                     return;
                 }
             };
             let Err(error) = told else { return };
-            warn!(job = %id, %error, "telling how job {id} ended failed");
+            warn!(job = %id, %error, "cannot report the outcome of job {id}; retrying");
             if *self.stopping.borrow() == Stopping::Now {
                 return;
             }
@@ -310,9 +312,9 @@ impl<D: JobSource> Run<'_, D> {
 fn no_blob(what: &str, error: FetchError) -> Fate {
     match error {
         FetchError::Missing(why) => {
-            Fate::Settle(failed(format!("its {what} cannot be had: {why}"), Vec::new()))
+            Fate::Settle(failed(format!("the {what} is not available: {why}"), Vec::new()))
         }
-        FetchError::Trouble(why) => Fate::tried_in_vain(format!("its {what} could not be fetched: {why}")),
+        FetchError::Trouble(why) => Fate::tried_in_vain(format!("cannot fetch the {what}: {why}")),
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_gigabyte_of_output_is_read_and_not_kept() {
     assert_eq!(outcome.exitcode, 200, "{:?}", outcome.message);
     let log = log(&outcome);
     assert!(log.starts_with("first\n") && log.ends_with("\nlast\n"), "{} bytes", log.len());
-    assert!(log.contains("bytes left out]"));
+    assert!(log.contains("bytes omitted]"));
     assert!(outcome.log.len() < 70_000, "{}", outcome.log.len());
 }
 

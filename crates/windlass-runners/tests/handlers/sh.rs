@@ -206,7 +206,10 @@ async fn stopping_gives_running_jobs_back_and_leaves_no_process() {
     );
     rig.handlers.stop(std::time::Duration::ZERO).await;
     let told = ends(&mut run, 2).await;
-    assert!(told.iter().all(|ended| *ended == Ended::Unrun("the server is stopping".to_owned())), "{told:?}");
+    assert!(
+        told.iter().all(|ended| *ended == Ended::Unrun("the server is shutting down".to_owned())),
+        "{told:?}"
+    );
     let mut late = rig.start("acme", "a", &sh("true"), &["a"]);
     assert!(matches!(ends(&mut late, 1).await[0], Ended::Unrun(_)));
     assert!(rig.handlers.warm().is_empty());

@@ -56,8 +56,9 @@ impl FileBlobs {
     /// Deletes unfinished uploads; the folder is created with the first blob. One process per folder: the
     /// caller holds the lock of the store it belongs to.
     pub fn open(root: &Path, durability: Durability) -> Result<FileBlobs> {
-        let opening =
-            |error: io::Error| StoreError::Open(format!("the folder for blobs {}: {error}", root.display()));
+        let opening = |error: io::Error| {
+            StoreError::Open(format!("cannot use the blob folder {}: {error}", root.display()))
+        };
         match fs::remove_dir_all(root.join("uploads")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(opening(error)),
             Ok(()) | Err(_) => {}
@@ -78,7 +79,7 @@ impl FileBlobs {
 async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(StoreError::Unknown(format!("a blob's files: {error}"))),
+        Err(error) => Err(StoreError::Unknown(format!("cannot access the files of a blob: {error}"))),
     }
 }
 
@@ -119,7 +120,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<u64> {
         }
         Ok(blobs.len() as u64)
     };
-    copy_all().map_err(|error: io::Error| StoreError::Unavailable(format!("copying blobs: {error}")))
+    copy_all().map_err(|error: io::Error| StoreError::Unavailable(format!("cannot copy blobs: {error}")))
 }
 
 /// Copies a file with its modification time, and syncs it.
@@ -237,7 +238,8 @@ impl Folder {
         match self.sick.get() {
             None => Ok(()),
             Some(why) => Err(StoreError::Unavailable(format!(
-                "a blob could not be brought to disk ({why}); no more are taken until the server is started again"
+                "cannot sync a blob to disk ({why}); no uploads are accepted until the server is \
+                 restarted"
             ))),
         }
     }
@@ -279,6 +281,6 @@ fn as_system_time(at: Timestamp) -> SystemTime {
 fn trouble(error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
-        _ => StoreError::Unavailable(format!("the files of the blobs: {error}")),
+        _ => StoreError::Unavailable(format!("cannot access blob files: {error}")),
     }
 }

@@ -82,7 +82,7 @@ pub trait BlobReader: Send {
 pub struct NoBlobs;
 
 fn unsupported() -> StoreError {
-    StoreError::Unsupported("it keeps no blobs".to_owned())
+    StoreError::Unsupported("it does not support blobs".to_owned())
 }
 
 #[async_trait]
@@ -106,7 +106,7 @@ impl BlobStore for NoBlobs {
 
 pub(crate) fn damaged(digests: &Digests) -> StoreError {
     StoreError::Corrupt(format!(
-        "the bytes of blob {} are no longer what was put; put it again",
+        "blob {} is damaged: its data does not match its hash; upload it again",
         digests.show(AddrForm::Sha256)
     ))
 }

@@ -365,7 +365,7 @@ fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    Err(io::Error::other(format!("{} and the folders beside it are all in use", first.display())))
+    Err(io::Error::other(format!("{} and the numbered folders beside it are all in use", first.display())))
 }
 
 fn read_at_most(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {

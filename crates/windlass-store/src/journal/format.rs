@@ -196,7 +196,7 @@ fn salvage(read: &mut Read, bytes: &Bytes, block: usize, (mut at, to): (usize, u
             sums = rest;
             take(read, bytes, block, at, end.unwrap_or(to));
         } else if !line.starts_with(b"#:") {
-            read.damaged.push((at, "its checksum is wrong"));
+            read.damaged.push((at, "wrong checksum"));
         }
         at = end.map_or(to, |end| end + 1);
     }
@@ -206,9 +206,9 @@ fn salvage(read: &mut Read, bytes: &Bytes, block: usize, (mut at, to): (usize, u
 fn bare(read: &mut Read, bytes: &Bytes, start: usize, end: usize, is_cut_off: bool) {
     let line = &bytes[start..end];
     if line.starts_with(BEGIN.as_bytes()) {
-        read.damaged.push((start, "the header of a batch is damaged; its lines are taken as they are"));
+        read.damaged.push((start, "the header of a batch is damaged; its lines are read without checksums"));
     } else if is_cut_off && !line.is_empty() && !line.starts_with(b"#") {
-        read.damaged.push((start, "it is cut off"));
+        read.damaged.push((start, "truncated line"));
     } else {
         take(read, bytes, start, start, end);
     }
@@ -221,7 +221,7 @@ fn take(read: &mut Read, bytes: &Bytes, block: usize, start: usize, end: usize) 
     }
     match parse_line(bytes, start, end) {
         Some(line) => read.lines.push(Found { block, start, line }),
-        None => read.damaged.push((start, "it is not id|type|payload")),
+        None => read.damaged.push((start, "not of the form id|type|payload")),
     }
 }
 

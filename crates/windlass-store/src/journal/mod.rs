@@ -81,20 +81,21 @@ impl Default for Settings {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    #[error("the journal is full ({0} bytes); it empties as soon as the store takes jobs again")]
+    #[error("the journal is full ({0} bytes); it empties when the store accepts jobs again")]
     Full(u64),
-    #[error("writing the journal: {0}; nothing was kept")]
+    #[error("cannot write the journal: {0}; nothing was stored")]
     Write(String),
     #[error(
-        "the disk did not take the journal: {0}; the jobs may or may not have been kept, the next start of the server tells"
+        "cannot sync the journal: {0}; whether the jobs were stored is unknown until the next start \
+         of the server"
     )]
     Unknown(String),
     /// After a failed fsync it is unknown which lines are on disk; only a restart can find out.
-    #[error("the journal takes no more lines since the disk failed: {0}; restart the server")]
+    #[error("the journal is closed after a disk error: {0}; restart the server")]
     Broken(String),
-    #[error("reading the journal: {0}")]
+    #[error("cannot read the journal: {0}")]
     Read(String),
-    #[error("a line of the journal may hold no newline, and its id and type no `|`")]
+    #[error("a journal line must not contain a newline, and its id and type must not contain `|`")]
     Unwritable,
     #[error("already read")]
     AlreadyRead,
@@ -300,7 +301,7 @@ impl Journal {
             let (file, at) = (self.inner.files.name(from.file), from.block + *at as u64);
             let count = read.damaged.len();
             tracing::error!(
-                "journal {file}: {count} damaged lines are left out; the first, at byte {at}: {what}"
+                "journal {file}: {count} damaged lines are skipped; the first, at byte {at}: {what}"
             );
             self.inner.files.set_aside(from.file);
         }

@@ -146,7 +146,7 @@ fn run(queue: &WriteQueue, files: &Files, arrived: &Notify) {
             }
         } else if start_anew {
             if let Err(error) = files.empty() {
-                tracing::warn!(%error, "a journal file that is done with could not be removed");
+                tracing::warn!(%error, "cannot delete an old journal file");
             }
         } else if is_last {
             return;
@@ -158,12 +158,12 @@ fn append(queue: &WriteQueue, files: &Files, bytes: &[u8]) -> Result<(), Journal
     match files.append(bytes) {
         Ok(()) => Ok(()),
         Err(AppendError::Write(error)) => {
-            tracing::error!(%error, "writing the journal");
+            tracing::error!(%error, "cannot write the journal");
             files.close_present();
             Err(JournalError::Write(error.to_string()))
         }
         Err(AppendError::Sync(error)) => {
-            tracing::error!(%error, "the disk did not take the journal; no more lines are taken until a restart");
+            tracing::error!(%error, "cannot sync the journal; no more lines are accepted until a restart");
             queue.work().broken = Some(error.to_string());
             Err(JournalError::Unknown(error.to_string()))
         }

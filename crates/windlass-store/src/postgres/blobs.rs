@@ -32,7 +32,7 @@ impl BlobStore for PostgresBlobs {
     async fn create(&self, tenant: &Tenant) -> Result<Box<dyn BlobWriter>> {
         self.shared.open()?;
         let begun = self.shared.pool.write(sql::BLOB_BEGIN, &[&tenant.as_str()]).await?;
-        let id = begun.first().map(|row| row.get(0)).ok_or_else(|| no_answer("beginning a blob"))?;
+        let id = begun.first().map(|row| row.get(0)).ok_or_else(|| no_answer("cannot start a blob"))?;
         let unfinished = Some(Unfinished { shared: Arc::clone(&self.shared), id });
         Ok(Box::new(Writer {
             unfinished,
@@ -66,7 +66,7 @@ impl BlobStore for PostgresBlobs {
         self.shared.open()?;
         let found = self.shared.pool.read(sql::BLOB_LIST, &[&tenant.map(Tenant::as_str)]).await?;
         let bad =
-            |error: windlass_core::BadName| StoreError::Corrupt(format!("the owner of a blob: {error}"));
+            |error: windlass_core::BadName| StoreError::Corrupt(format!("invalid owner of a blob: {error}"));
         let listed =
             |row: &Row| Ok(ListedBlob { tenant: Tenant::new(row.get(0)).map_err(bad)?, info: info(row, 1)? });
         found.iter().map(listed).collect()
@@ -82,7 +82,7 @@ impl BlobStore for PostgresBlobs {
 }
 
 fn no_answer(what: &str) -> StoreError {
-    StoreError::Unavailable(format!("{what}: PostgreSQL gave no answer"))
+    StoreError::Unavailable(format!("{what}: PostgreSQL returned no row"))
 }
 
 /// Reads `sha1, sha256, bytes, stored_at`, starting at this column.
@@ -177,7 +177,9 @@ impl BlobWriter for Writer {
                 None => {}
             }
         }
-        Err(StoreError::Unavailable("others put and remove the same blob again and again".to_owned()))
+        Err(StoreError::Unavailable(
+            "the same blob is uploaded and deleted concurrently by others; retry".to_owned(),
+        ))
     }
 }
 

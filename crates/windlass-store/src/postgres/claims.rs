@@ -146,7 +146,7 @@ impl Server {
                 }
             }
         }
-        Err(StoreError::Unavailable("other transactions were in the way again and again".to_owned()))
+        Err(StoreError::Unavailable("too many conflicts with other transactions; retry".to_owned()))
     }
 
     fn may_have(&self, asks: &[(ClaimAsk, Timestamp)], batch: &Batch) -> bool {
@@ -287,7 +287,7 @@ impl Round<'_> {
         ];
         let mut answers = all(sending).await?.into_iter().skip(1);
         let name = Name::of(&answers.next().unwrap_or_default());
-        let name = name.ok_or_else(|| Trouble::Lost("PostgreSQL named no transaction".to_owned()))?;
+        let name = name.ok_or_else(|| Trouble::Lost("PostgreSQL returned no transaction id".to_owned()))?;
         let paused = paused(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
         self.shared.lanes().all_paused(paused);
         for batch in batches {
@@ -493,7 +493,9 @@ async fn in_time(asked: impl Future<Output = Result<Vec<Row>, Trouble>>) -> Resu
 }
 
 pub(super) fn paused(rows: &[Row]) -> Result<Vec<(Tenant, Queue)>, StoreError> {
-    let bad = |error: windlass_core::BadName| StoreError::Corrupt(format!("a pause has a bad name: {error}"));
+    let bad = |error: windlass_core::BadName| {
+        StoreError::Corrupt(format!("invalid name of a paused queue: {error}"))
+    };
     rows.iter()
         .map(|row| Ok((Tenant::new(row.get(0)).map_err(bad)?, Queue::new(row.get(1)).map_err(bad)?)))
         .collect()

@@ -85,7 +85,8 @@ pub(super) async fn follow(
         let (way, seconds) =
             (if step.by_ms > 0 { "forward" } else { "back" }, step.by_ms.unsigned_abs() as f64 / 1_000.0);
         warn!(
-            "the clock of the database was set {way} by {seconds:.1} s: leases, delays and retries go on as before"
+            "the clock of the database was set {way} by {seconds:.1} s; leases, delays and retries \
+             are not affected"
         );
         ahead = ahead_ms(known, reading.there_ms - kept.ahead_ms, reading.asked, reading.answered);
         shared.clock.with(|state| state.said = Some((Instant::now(), kept.ahead_ms)));

@@ -108,7 +108,7 @@ async fn carry_out(
             Err(Failed::Undone(trouble)) => return Err(trouble.not_done()),
         }
     }
-    Err(StoreError::Unavailable("other transactions were in the way again and again".to_owned()))
+    Err(StoreError::Unavailable("too many conflicts with other transactions; retry".to_owned()))
 }
 
 fn missing_lanes(shared: &Shared, steps: &[Step]) -> BTreeSet<LaneKey> {
@@ -246,7 +246,7 @@ async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> 
     let mut answers = all(sending).await?.into_iter().skip(1);
     let mut next = || answers.next().unwrap_or_default();
     let name =
-        Name::of(&next()).ok_or_else(|| Trouble::Lost("PostgreSQL named no transaction".to_owned()))?;
+        Name::of(&next()).ok_or_else(|| Trouble::Lost("PostgreSQL returned no transaction id".to_owned()))?;
     let mut claimants: FxHashMap<Key, BTreeSet<JobId>> = FxHashMap::default();
     if !keys.is_empty() {
         next();

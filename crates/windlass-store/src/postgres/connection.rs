@@ -41,7 +41,7 @@ impl Connector {
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Connection, Trouble> {
         self.connect_hearing(|message| {
             if let AsyncMessage::Notice(notice) = message {
-                debug!("PostgreSQL says: {notice}");
+                debug!("notice from PostgreSQL: {notice}");
             }
         })
         .await
@@ -58,7 +58,7 @@ impl Connector {
                 match message {
                     Ok(message) => hear(message),
                     Err(error) => {
-                        debug!(%error, "a connection to PostgreSQL ended");
+                        debug!(%error, "a connection to PostgreSQL was closed");
                         return;
                     }
                 }
@@ -173,7 +173,7 @@ impl Trouble {
 }
 
 pub(super) fn late() -> Trouble {
-    Trouble::Silent(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
+    Trouble::Silent(format!("PostgreSQL did not respond within {} s", ANSWER_MAX.as_secs()))
 }
 
 impl From<NoSession> for Trouble {
@@ -273,7 +273,7 @@ impl Pool {
 
     /// Runs one small idempotent write in its own transaction; repeating it after a lost reply does no harm.
     pub(super) async fn write(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
-        self.read(query, params).await.inspect_err(|error| warn!(%error, "writing to PostgreSQL"))
+        self.read(query, params).await.inspect_err(|error| warn!(%error, "cannot write to PostgreSQL"))
     }
 
     pub(super) fn forget_idle(&self) {

@@ -14,17 +14,18 @@ pub(super) async fn check(address: &Address, accept_unsafe: bool) -> Result<(), 
     let row = in_time(client.query_typed_one(SETTINGS, &[])).await?;
     if row.get::<_, &str>(2) == "off" {
         warn!(
-            "PostgreSQL has full_page_writes = off: pages that a power cut leaves half written cannot be repaired"
+            "PostgreSQL has full_page_writes = off: pages that are partly written at a power failure \
+             cannot be repaired"
         );
     }
     match danger(row.get(0), row.get(1)) {
         None => Ok(()),
         Some(danger) if accept_unsafe => {
-            warn!("{danger}; accepted, because of --durability relaxed");
+            warn!("{danger}; accepted because of --durability relaxed");
             Ok(())
         }
         Some(danger) => Err(StoreError::Open(format!(
-            "{danger}; turn it on, or accept the loss by --durability relaxed; nothing was changed"
+            "{danger}; enable it, or accept the risk with --durability relaxed; nothing was changed"
         ))),
     }
 }
@@ -32,12 +33,12 @@ pub(super) async fn check(address: &Address, accept_unsafe: bool) -> Result<(), 
 fn danger(fsync: &str, synchronous_commit: &str) -> Option<&'static str> {
     match (fsync, synchronous_commit) {
         ("off", _) => Some(
-            "PostgreSQL has fsync = off: when its machine fails, acknowledged jobs are lost and the database may be \
-             broken",
+            "PostgreSQL has fsync = off: if its machine crashes, acknowledged jobs are lost and the \
+             database may be corrupt",
         ),
         (_, "off") => Some(
-            "PostgreSQL has synchronous_commit = off, for this role, this database or all: when it fails, the jobs \
-             acknowledged last are lost",
+            "PostgreSQL has synchronous_commit = off (for this role, this database or the server): \
+             if it crashes, the last acknowledged jobs are lost",
         ),
         // `local` and higher: at least synced on the primary.
         _ => None,

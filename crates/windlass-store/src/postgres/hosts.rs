@@ -138,7 +138,7 @@ impl Hosts {
         }
         let is_silent = failures.iter().any(|failure| matches!(failure, Failure::Silent));
         let said: Vec<String> = failures.iter().map(|failure| self.describe(failure)).collect();
-        let said = format!("no host takes writes: {}", said.join("; "));
+        let said = format!("no host accepts writes: {}", said.join("; "));
         let is_away = failures.iter().any(|failure| match failure {
             Failure::Driver(error) => is_away(error),
             Failure::Lookup(_) | Failure::Silent => true,
@@ -155,7 +155,7 @@ impl Hosts {
     }
 
     fn silence(&self) -> String {
-        format!("PostgreSQL did not answer within {} s", self.connect_max.as_secs())
+        format!("PostgreSQL did not respond within {} s", self.connect_max.as_secs())
     }
 }
 
@@ -215,7 +215,8 @@ async fn addresses(config: &Config) -> io::Result<Vec<Config>> {
     };
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let found = tokio::net::lookup_host((name.as_str(), port)).await;
-    let found = found.map_err(|error| io::Error::new(error.kind(), format!("looking up {name}: {error}")))?;
+    let found =
+        found.map_err(|error| io::Error::new(error.kind(), format!("cannot resolve {name}: {error}")))?;
     let at = |ip: IpAddr| {
         let mut config = config.clone();
         config.hostaddr(ip);

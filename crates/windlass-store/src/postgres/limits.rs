@@ -195,7 +195,7 @@ async fn refund_one(
             return Ok(());
         }
     }
-    Err(StoreError::Unavailable(format!("claims took from the limit {key:?} again and again")))
+    Err(StoreError::Unavailable(format!("limit {key:?} is changed concurrently by claims; retry")))
 }
 
 /// Running jobs by limit key.

@@ -56,7 +56,7 @@ pub(super) async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     tokio::time::timeout(LOCK_MAX, step.execute_typed(lock, &[(&address.schema, Type::TEXT)]))
         .await
         .map_err(|_| {
-            StoreError::Open("another server is changing the tables and does not come to an end".to_owned())
+            StoreError::Open("timed out while another server migrates the tables; retry".to_owned())
         })?
         .map_err(open_error)?;
     let before = standing(step.client(), &address.schema).await?;
@@ -77,7 +77,7 @@ pub(super) async fn migrate(address: &Address) -> Result<Standing, StoreError> {
         step.batch_execute(&record).await.map_err(open_error)?;
     }
     step.commit().await.map_err(open_error)?;
-    info!("the tables in {} are at version {} now", address.shown, before.newest);
+    info!("the tables in {} were migrated to version {}", address.shown, before.newest);
     Ok(before)
 }
 
@@ -101,7 +101,7 @@ pub(super) async fn connect(address: &Address) -> Result<Client, StoreError> {
 pub(super) async fn in_time<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
-    let late = || format!("PostgreSQL did not answer within {} s", HELLO_MAX.as_secs());
+    let late = || format!("PostgreSQL did not respond within {} s", HELLO_MAX.as_secs());
     let answer = tokio::time::timeout(HELLO_MAX, asked).await;
     answer.map_err(|_| StoreError::Unavailable(late()))?.map_err(open_error)
 }
@@ -117,13 +117,14 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     let (server, is_ours, is_used): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
     if server < POSTGRES_VERSION_MIN {
         return Err(StoreError::Open(format!(
-            "PostgreSQL 13 or newer is needed, this is {}",
+            "PostgreSQL 13 or newer is required; this server is version {}",
             server / 10_000
         )));
     }
     if is_used && !is_ours {
         return Err(StoreError::Open(format!(
-            "the schema {schema:?} holds tables of another program; choose another by ?schema= in the URL; nothing was changed"
+            "schema {schema:?} contains tables of another program; choose another schema with \
+             ?schema= in the URL; nothing was changed"
         )));
     }
     let version: i32 = match is_ours {
@@ -136,7 +137,8 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     let (version, newest) = (usize::try_from(version).unwrap_or(0), MIGRATIONS.len());
     if version > newest {
         return Err(StoreError::Open(format!(
-            "the tables have version {version}, this program knows versions up to {newest}; use the newer program"
+            "the tables have version {version}, but this binary supports versions up to {newest}; \
+             use a newer binary"
         )));
     }
     let missing = MIGRATIONS.iter().enumerate().skip(version);

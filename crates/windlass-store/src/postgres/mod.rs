@@ -116,7 +116,7 @@ async fn refuse_old_tables(address: &Address) -> Result<()> {
         return Ok(());
     }
     Err(StoreError::Open(format!(
-        "the tables have version {}, this program needs {}; run `windlass migrate`",
+        "the tables have version {}, but this binary requires version {}; run `windlass migrate`",
         standing.version, standing.newest
     )))
 }

@@ -126,7 +126,7 @@ pub(super) async fn exchange(shared: Weak<Shared>, channel: String) {
             Err(why) => why,
         };
         if was_well {
-            info!("not hearing of other servers for a moment: {why}");
+            info!("notifications of other servers are interrupted; reconnecting: {why}");
         }
         was_well = false;
         tokio::time::sleep(AGAIN_AFTER).await;
@@ -158,19 +158,19 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
         tokio::select! {
             word = heard.recv() => match word {
                 Some(word) => understand(&held, &word).await,
-                None => return Err("the connection ended".to_owned()),
+                None => return Err("the connection was closed".to_owned()),
             },
             () = held.outbox.something.notified() => {
                 for word in written(&held.server, &held.outbox.take()) {
                     let params: super::connection::Params<'_> = &[&channel, &word];
                     let saying = connection.query(sql::NOTIFY, params);
                     let said = tokio::time::timeout(super::connection::ANSWER_MAX, saying).await;
-                    said.map_err(|_| "PostgreSQL does not answer".to_owned())?.map_err(shown)?;
+                    said.map_err(|_| "PostgreSQL does not respond".to_owned())?.map_err(shown)?;
                 }
             }
             // Checks whether the store was closed or another host became the primary.
             () = tokio::time::sleep(Duration::from_secs(1)) => if connection.is_broken() {
-                return Err("the primary is another host".to_owned());
+                return Err("another host is the primary now".to_owned());
             },
         }
     }
@@ -179,7 +179,7 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
 async fn understand(shared: &Arc<Shared>, word: &str) {
     let Some((sender, news)) = read(word) else {
         if let Err(error) = polling::poll_once(shared).await {
-            debug!(%error, "looking around");
+            debug!(%error, "cannot poll for changes");
         }
         return;
     };
@@ -190,7 +190,7 @@ async fn understand(shared: &Arc<Shared>, word: &str) {
         Notification::Entered(lane, _) | Notification::Freed(lane) => *lane,
     };
     if let Err(error) = shared.learn_unknown(news.iter().map(lane_of)).await {
-        debug!(%error, "learning of new lanes");
+        debug!(%error, "cannot read new lanes");
     }
     let now = polling::now(shared);
     {

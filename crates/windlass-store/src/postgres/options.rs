@@ -97,12 +97,17 @@ impl Address {
         } else if (mode < SslMode::Require || (mode == SslMode::Require && roots.is_none()))
             && is_far(&config)
         {
-            let word = "whoever answers there is believed";
+            let word = "any server at that address is trusted";
             tracing::warn!(
-                "PostgreSQL's certificate is not checked, so {word}; sslmode=verify-full checks it"
+                "the certificate of PostgreSQL is not verified, so {word}; sslmode=verify-full \
+                 verifies it"
             );
         }
-        let hosts: Vec<String> = config.get_hosts().iter().map(|host| format!("{host:?}")).collect();
+        let host = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(folder) => folder.display().to_string(),
+        };
+        let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
         let database = config.get_dbname().unwrap_or("postgres");
         let shown = format!("database {database:?} at {} (schema {schema:?})", hosts.join(", "));
         Ok(Address { config, tls, schema, shown })
@@ -133,7 +138,8 @@ fn watch_the_peer(config: &mut Config, asked: &[&str]) {
 /// Refuses `target_session_attrs=read-only`: every session must be read-write.
 fn refuse_standby(config: &Config) -> Result<(), StoreError> {
     if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
-        let what = "target_session_attrs=read-only asks for a standby, and every call writes; use read-write";
+        let what = "target_session_attrs=read-only selects a standby, but the server needs to write; use \
+         read-write";
         return Err(StoreError::Open(what.to_owned()));
     }
     Ok(())
@@ -169,7 +175,7 @@ fn unescaped(text: &str) -> String {
 
 fn bad_mode(word: &str) -> StoreError {
     StoreError::Open(format!(
-        "sslmode={word} is not known: it is disable, prefer, require, verify-ca or verify-full"
+        "unknown sslmode={word}; use disable, prefer, require, verify-ca or verify-full"
     ))
 }
 
@@ -193,7 +199,8 @@ fn check_schema(schema: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::Open(format!(
-        "{schema:?} cannot be a schema: use lower-case letters, digits and _, at most 48, not beginning with a digit"
+        "invalid schema {schema:?}; use at most 48 lower-case letters, digits and _, not starting \
+         with a digit"
     )))
 }
 
@@ -210,7 +217,7 @@ mod tests {
     fn the_schema_comes_from_the_url_or_the_options() {
         assert_eq!(parsed("postgres://u@h/db").unwrap().0, "windlass");
         assert_eq!(parsed("postgres://u@h/db?connect_timeout=3&schema=other").unwrap().0, "other");
-        assert!(parsed("postgres://u@h/db?schema=Bad%20one").unwrap_err().contains("cannot be a schema"));
+        assert!(parsed("postgres://u@h/db?schema=Bad%20one").unwrap_err().contains("invalid schema"));
     }
 
     #[test]

@@ -30,10 +30,10 @@ pub(super) async fn poll(shared: Weak<Shared>, poll_ms: u64) {
         match poll_once(&shared).await {
             Ok(()) => was_well = true,
             Err(error) if was_well => {
-                warn!(%error, "PostgreSQL cannot be reached; nothing is acknowledged until it can");
+                warn!(%error, "PostgreSQL is unreachable; nothing is acknowledged until it is reachable");
                 was_well = false;
             }
-            Err(error) => debug!(%error, "PostgreSQL still cannot be reached"),
+            Err(error) => debug!(%error, "PostgreSQL is still unreachable"),
         }
         let share = (began.elapsed() * (SHARE - 1)).min(PAUSE_MAX);
         pause = Duration::from_millis(poll_ms.max(10)).max(share);
@@ -79,6 +79,6 @@ pub(super) fn now(shared: &Shared) -> Timestamp {
 /// Signs off, so that other servers need not wait for our heartbeat to time out.
 pub(super) async fn leave(shared: &Shared) {
     if let Err(error) = shared.pool.write(sql::GOODBYE, &[&shared.server]).await {
-        debug!(%error, "leaving PostgreSQL");
+        debug!(%error, "cannot sign off from PostgreSQL");
     }
 }

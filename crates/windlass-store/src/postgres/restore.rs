@@ -29,7 +29,7 @@ pub(super) async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: Job
         Ok(()) => {}
         Err(Trouble::Refused(StoreError::Unavailable(why))) if why.contains("(23505)") => {
             let _ = connection.say("ROLLBACK").await;
-            return Err(StoreError::Unsupported(format!("one of the jobs is there already: {why}")));
+            return Err(StoreError::Unsupported(format!("one of the jobs already exists: {why}")));
         }
         Err(trouble) => {
             borrowed.throw_away();

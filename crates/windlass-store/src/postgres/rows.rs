@@ -63,14 +63,15 @@ pub(super) fn number(id: JobId) -> i64 {
 
 pub(super) fn id_of(number: i64) -> Result<JobId, StoreError> {
     let id = u64::try_from(number).ok().and_then(JobId::new);
-    id.ok_or_else(|| StoreError::Corrupt(format!("a job has the id {number}; restore a backup")))
+    id.ok_or_else(|| StoreError::Corrupt(format!("invalid job id {number}; restore a backup")))
 }
 
 pub(super) fn write_limit_keys(keys: &[Arc<str>]) -> Result<Vec<u8>, StoreError> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    rmp_serde::to_vec(keys).map_err(|error| StoreError::Unavailable(format!("writing limit keys: {error}")))
+    rmp_serde::to_vec(keys)
+        .map_err(|error| StoreError::Unavailable(format!("cannot encode limit keys: {error}")))
 }
 
 pub(super) fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError> {
@@ -78,7 +79,7 @@ pub(super) fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError>
         return Ok(Vec::new());
     }
     rmp_serde::from_slice(bytes)
-        .map_err(|error| StoreError::Corrupt(format!("the limit keys of a lane cannot be read: {error}")))
+        .map_err(|error| StoreError::Corrupt(format!("cannot decode the limit keys of a lane: {error}")))
 }
 
 /// New rows of a commit, by column.
@@ -228,7 +229,7 @@ fn untouched(
     let state = match StateName::from_number(state) {
         Some(StateName::Ready) => JobState::ready(run_at),
         Some(StateName::Waiting) => JobState::Waiting,
-        _ => return Err(row::damaged(id, "what happened to it is missing")),
+        _ => return Err(row::damaged(id, "its state columns are missing")),
     };
     Ok((state, Progress { due_at: run_at, updated_at: created_at, ..Progress::default() }))
 }

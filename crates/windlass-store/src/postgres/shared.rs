@@ -161,7 +161,7 @@ impl Shared {
         let mut lanes = self.lanes();
         for row in found {
             let bad = |error: windlass_core::BadName| {
-                StoreError::Corrupt(format!("a lane has a bad name: {error}"))
+                StoreError::Corrupt(format!("invalid name of a lane: {error}"))
             };
             let words = LaneKey {
                 tenant: Tenant::new(row.get(1)).map_err(bad)?,

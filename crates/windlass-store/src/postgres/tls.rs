@@ -95,15 +95,15 @@ impl Tls {
 fn read_roots(file: Option<&str>) -> Result<RootCertStore, String> {
     let system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.exists());
     let file = file.filter(|file| *file != "system").map(Path::new).or_else(system);
-    let file = file.ok_or("this system has no trusted certificates; name a file by sslrootcert=")?;
+    let file = file.ok_or("this system has no trusted CA certificates; give a file with sslrootcert=")?;
     let trouble =
-        |error: &dyn std::fmt::Display| format!("reading certificates from {}: {error}", file.display());
+        |error: &dyn std::fmt::Display| format!("cannot read certificates from {}: {error}", file.display());
     let certificates = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| trouble(&error))?;
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates);
-    if added == 0 { Err(trouble(&"there is none in it")) } else { Ok(roots) }
+    if added == 0 { Err(trouble(&"the file contains none")) } else { Ok(roots) }
 }
 
 /// Certificate check that ignores the host name and, without roots, the signer.

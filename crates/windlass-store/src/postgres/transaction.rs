@@ -117,7 +117,7 @@ impl Slot {
         }
         self.throw_away();
         let why = trouble.not_done().to_string();
-        warn!("the answer to a commit was lost ({why}); asking what became of it");
+        warn!("the response to a commit was lost ({why}); querying its outcome");
         let began = Instant::now();
         while began.elapsed() < FIND_OUT_MAX && !self.connector.is_closed() {
             match self.status(name).await {

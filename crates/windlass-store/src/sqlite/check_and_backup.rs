@@ -41,13 +41,13 @@ impl Report {
 /// Reads everything and verifies every checksum. Changes nothing; may run while a server uses the database.
 pub fn check(database: &Path, progress: &dyn Fn(u64, u64)) -> Result<Report, StoreError> {
     if !database.exists() {
-        return Err(StoreError::Open(format!("there is no database at {}", database.display())));
+        return Err(StoreError::Open(format!("no database at {}", database.display())));
     }
     let connection = read_only(database)?;
     let version = schema::version(&connection)?;
     if version != schema::CURRENT {
         return Err(StoreError::Open(format!(
-            "the database has format {version}, this program checks format {}",
+            "the database has format {version}, but this binary checks format {}",
             schema::CURRENT
         )));
     }
@@ -130,7 +130,7 @@ fn check_jobs(
 /// Makes a consistent copy of a database that a server may be using.
 pub fn backup_file(database: &Path, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if !database.exists() {
-        return Err(StoreError::Open(format!("there is no database at {}", database.display())));
+        return Err(StoreError::Open(format!("no database at {}", database.display())));
     }
     let connection = read_only(database)?;
     schema::version(&connection)?;
@@ -147,7 +147,7 @@ fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
 /// Copies a snapshot: the read transaction hides later commits, so that the copy need not start over.
 fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if to.exists() {
-        return Err(StoreError::Open(format!("{} exists; choose another name", to.display())));
+        return Err(StoreError::Open(format!("{} already exists; choose another file name", to.display())));
     }
     let partial = files::beside(to, ".partial");
     let _ = std::fs::remove_file(&partial);
@@ -158,7 +158,7 @@ fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(),
             std::fs::rename(&partial, to)?;
             files::sync_folder(to)
         };
-        finish().map_err(|error| StoreError::Unavailable(format!("finishing {}: {error}", to.display())))
+        finish().map_err(|error| StoreError::Unavailable(format!("cannot finish {}: {error}", to.display())))
     });
     if finished.is_err() {
         let _ = std::fs::remove_file(&partial);

@@ -30,7 +30,7 @@ pub struct Compacted {
 /// Compacts a database that no server uses. `progress` receives (bytes written, total bytes).
 pub fn compact(database: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Compacted, StoreError> {
     if !database.exists() {
-        return Err(StoreError::Open(format!("there is no database at {}", database.display())));
+        return Err(StoreError::Open(format!("no database at {}", database.display())));
     }
     let _lock = files::lock(database)?;
     files::refuse_lost_database(database)?;
@@ -39,7 +39,8 @@ pub fn compact(database: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<
     let version = schema::version(&connection)?;
     if version != schema::CURRENT {
         return Err(StoreError::Open(format!(
-            "the database has format {version}, this program compacts format {}; start a server on it once",
+            "the database has format {version}, but this binary compacts format {}; start a server \
+             on it once to upgrade it",
             schema::CURRENT
         )));
     }
@@ -59,7 +60,7 @@ pub fn compact(database: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<
         let found = load_index(&read_only(&new)?)?;
         if (found.commits, found.next_id, found.rows) != (old.commits, old.next_id, old.rows) {
             return Err(StoreError::Unavailable(
-                "the new file is not the same; nothing was changed".to_owned(),
+                "the compacted file differs from the original; nothing was changed".to_owned(),
             ));
         }
         replace(&new, database)
@@ -132,7 +133,8 @@ fn refuse_without_room(database: &Path, live_bytes: u64) -> Result<(), StoreErro
         return Ok(());
     }
     Err(StoreError::Full(format!(
-        "{needed} bytes of room are needed beside {}, there are {free}; nothing was changed",
+        "{needed} bytes of free disk space are required beside {}, but only {free} are free; nothing \
+         was changed",
         database.display()
     )))
 }

@@ -35,7 +35,7 @@ pub(super) fn make_folder(database: &Path) -> Result<(), StoreError> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| open_error("making the folder", folder, &error))
+        .map_err(|error| open_error("cannot create the folder", folder, &error))
 }
 
 /// Opens or creates a file with mode 0600.
@@ -60,9 +60,13 @@ pub(super) fn make_private(database: &Path) -> Result<(), StoreError> {
             continue;
         }
         match fs::set_permissions(&path, fs::Permissions::from_mode(0o600)) {
-            Ok(()) => info!("{} was open to other users; its mode is 0600 now", path.display()),
+            Ok(()) => info!("{} was readable by other users; its mode was changed to 0600", path.display()),
             Err(error) => {
-                warn!("{} is open to other users: {error}; set its mode to 0600", path.display())
+                warn!(
+                    "{} is readable by other users, and its mode cannot be changed: {error}; set it to \
+                 0600",
+                    path.display()
+                )
             }
         }
     }
@@ -80,7 +84,7 @@ pub(super) fn lock(database: &Path) -> Result<Lock, StoreError> {
         let mut holder = String::new();
         let _ = file.read_to_string(&mut holder);
         return Err(StoreError::Open(format!(
-            "lock held by pid {}; another server uses {}",
+            "another server (pid {}) uses {}",
             holder.trim(),
             database.display()
         )));
@@ -108,8 +112,9 @@ pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::Corrupt(format!(
-        "{} is missing or empty, but {acknowledged} commits to it were acknowledged and its log has {log_bytes} bytes; put it \
-         back or restore a backup; to begin anew, move away what is left of it",
+        "{} is missing or empty, but {acknowledged} commits to it were acknowledged and its \
+         write-ahead log has {log_bytes} bytes; put the file back, or restore a backup; to start \
+         with an empty store, move the remaining files away",
         database.display()
     )))
 }
@@ -129,7 +134,7 @@ pub(super) fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
         fs::rename(&copy, &log)?;
         sync_folder(database)
     };
-    rewrite().map_err(|error| open_error("rewriting the log", &log, &error))?;
+    rewrite().map_err(|error| open_error("cannot rewrite the write-ahead log", &log, &error))?;
     Ok(true)
 }
 
@@ -159,8 +164,9 @@ impl CommitCounter {
         let Some((acknowledged, was_relaxed)) = counter.read() else { return Ok(counter) };
         if found < acknowledged && !was_relaxed {
             return Err(StoreError::Corrupt(format!(
-                "{} of {acknowledged} acknowledged commits are missing from {}: its -wal file was cut or removed, or an \
-                 older copy was put in its place; restore a backup, or delete {} to go on with what is there",
+                "{} of {acknowledged} acknowledged commits are missing from {}: its -wal file was \
+                 truncated or deleted, or the database was replaced by an older copy; restore a \
+                 backup, or delete {} to continue with the remaining data",
                 acknowledged - found,
                 database.display(),
                 path.display()
@@ -241,7 +247,7 @@ mod tests {
         let database = folder.path().join("db");
         let held = lock(&database).unwrap();
         let error = lock(&database).unwrap_err().to_string();
-        assert!(error.contains(&format!("lock held by pid {}", std::process::id())), "{error}");
+        assert!(error.contains(&format!("another server (pid {})", std::process::id())), "{error}");
         drop(held);
         assert!(lock(&database).is_ok());
     }

@@ -148,7 +148,7 @@ fn read_ranges(connection: &Connection, ranges: &Ranges, now: Timestamp) -> Resu
             // A corrupt page that points to a row twice hides another row; the order of the ids reveals it. So
             // does their number if a row ends its range too early.
             if job.id.get() as i64 <= last {
-                return Err(row::damaged(job.id, "it comes after a larger number"));
+                return Err(row::damaged(job.id, "its id is out of order"));
             }
             last = job.id.get() as i64;
             read += 1;
@@ -163,7 +163,7 @@ fn read_ranges(connection: &Connection, ranges: &Ranges, now: Timestamp) -> Resu
 /// request.
 fn seen_at(connection: &Connection) -> Result<Timestamp> {
     let settings = read_settings(connection, "").map_err(|error| {
-        StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup"))
+        StoreError::Corrupt(format!("cannot read the settings: {error}; restore a backup"))
     })?;
     let kept = settings.iter().find(|(key, _)| key == CLOCK);
     let kept = kept.and_then(|(_, bytes)| serde_json::from_slice::<Kept>(bytes).ok());
@@ -180,7 +180,7 @@ fn checked(written: RowCounts, found: RowCounts) -> Result<RowCounts> {
     match written == found {
         true => Ok(found),
         false => Err(StoreError::Corrupt(format!(
-            "there should be {} jobs and {} settings, {} and {} are there; nothing was changed, restore a backup",
+            "expected {} jobs and {} settings, found {} and {}; nothing was changed, restore a backup",
             written.jobs, written.settings, found.jobs, found.settings
         ))),
     }

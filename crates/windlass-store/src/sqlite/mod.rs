@@ -114,7 +114,7 @@ impl SqliteStore {
     pub fn open(database: &Path, options: OpenOptions) -> Result<SqliteStore> {
         if rusqlite::version_number() < SQLITE_VERSION_MIN {
             return Err(StoreError::Open(format!(
-                "SQLite {} is too old: it can lose commits; 3.51.3 or newer is needed",
+                "SQLite {} is too old: it can lose commits; 3.51.3 or newer is required",
                 rusqlite::version()
             )));
         }
@@ -132,7 +132,7 @@ impl SqliteStore {
         // Everything was read and verified: from here on the write-ahead log may be checkpointed and deleted.
         keep_log_when_closed(&connection, false)?;
         if after_crash {
-            info!("{} was not closed properly; its log was brought in", database.display());
+            info!("{} was not closed properly; its write-ahead log was recovered", database.display());
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(open_error)?;
         }
         files::sync_folder(database).map_err(|error| StoreError::Open(error.to_string()))?;
@@ -226,7 +226,7 @@ fn refuse_other_tables(connection: &Connection) -> Result<()> {
     let mut tables = Tables::new(connection, RowCounts::default());
     let prepared = tables.prepare_all().and_then(|()| Rows::new(connection).prepare_all());
     prepared.map_err(|error| {
-        StoreError::Corrupt(format!("its tables are not as they should be: {error}; restore a backup"))
+        StoreError::Corrupt(format!("the tables differ from the expected schema: {error}; restore a backup"))
     })
 }
 
@@ -257,9 +257,7 @@ fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, V
             break;
         }
         if tables::crc_of(&key, &value) != crc {
-            return Err(StoreError::Corrupt(format!(
-                "the checksum of setting {key:?} is wrong; restore a backup"
-            )));
+            return Err(StoreError::Corrupt(format!("wrong checksum of setting {key:?}; restore a backup")));
         }
         found.push((key, value));
     }

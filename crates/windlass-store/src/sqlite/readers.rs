@@ -44,7 +44,7 @@ impl Readers {
             readers.idle.lock().push(connection);
             result
         });
-        task.await.map_err(|error| StoreError::Unavailable(format!("a read ended early: {error}")))?
+        task.await.map_err(|error| StoreError::Unavailable(format!("a read was aborted: {error}")))?
     }
 
     /// Loads jobs. Cached jobs need no connection and no other thread.

@@ -73,7 +73,7 @@ impl<'c> Parts<'c> {
         let id = u64::try_from(number)
             .ok()
             .and_then(JobId::new)
-            .ok_or_else(|| StoreError::Corrupt(format!("a job has the id {number}; restore a backup")))?;
+            .ok_or_else(|| StoreError::Corrupt(format!("invalid job id {number}; restore a backup")))?;
         self.job_of(id, row).map_err(|error| match error {
             ReadError::Sqlite(error) => at_job(id, error),
             ReadError::Store(error) => error,

@@ -58,7 +58,8 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     }
     if found > CURRENT {
         return Err(StoreError::Open(format!(
-            "the database has format {found}, this program knows formats up to {CURRENT}; use the newer program"
+            "the database has format {found}, but this binary supports formats up to {CURRENT}; use \
+             a newer binary"
         )));
     }
     let step = connection.transaction().map_err(open_error)?;
@@ -90,7 +91,9 @@ pub(super) fn version(connection: &Connection) -> Result<i64, StoreError> {
 pub(super) fn open_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
-            StoreError::Corrupt(format!("{error}; restore a backup, or look at it with `windlass check`"))
+            StoreError::Corrupt(format!(
+                "{error}; restore a backup, or examine the file with `windlass check`"
+            ))
         }
         _ => StoreError::Open(error.to_string()),
     }

@@ -154,7 +154,7 @@ fn may_write(calm: usize, waiting: usize, jobs: usize) -> bool {
 
 /// A writer panicked during a commit: the index and the disk may differ, so the process aborts.
 fn half_written() -> ! {
-    stop("a write to the store broke off")
+    stop("a write to the store panicked")
 }
 
 #[cfg(test)]

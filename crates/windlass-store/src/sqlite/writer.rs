@@ -119,12 +119,15 @@ impl WriterState {
                 self.known.shared.meters.checkpoint_us.record_time(began.elapsed());
             }
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
-                warn!(%error, "the disk is full; the log stays as it is");
+                warn!(%error, "the disk is full; the write-ahead log is not checkpointed");
                 self.known.shared.log_pages.store(0, Ordering::Relaxed);
             }
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
             Err(error) => {
-                stop(&format!("bringing the log into {} failed: {error}", self.known.database.display()));
+                stop(&format!(
+                    "cannot checkpoint the write-ahead log of {}: {error}",
+                    self.known.database.display()
+                ));
             }
         }
     }
@@ -154,7 +157,7 @@ impl Writer<'_> {
         if self.is_full() {
             refuse(
                 group.drain(..),
-                &StoreError::Full(format!("no room for {}", self.known.database.display())),
+                &StoreError::Full(format!("no free space for {}", self.known.database.display())),
             );
             return None;
         }
@@ -172,7 +175,7 @@ impl Writer<'_> {
                     self.give_up(error, answers, reply);
                     refuse(
                         requests,
-                        &StoreError::Unavailable("an earlier write failed; try again".to_owned()),
+                        &StoreError::Unavailable("an earlier write of the group failed; retry".to_owned()),
                     );
                     return closing;
                 }
@@ -396,7 +399,8 @@ impl Writer<'_> {
         if let Some(job) = self.known.fresh.take(id).or_else(|| self.known.shared.recent.get(id)) {
             return Ok(job);
         }
-        let missing = || StoreError::Corrupt(format!("job {id} is gone from the database; restore a backup"));
+        let missing =
+            || StoreError::Corrupt(format!("job {id} is missing from the database; restore a backup"));
         self.rows.load(id)?.map(Arc::new).ok_or_else(missing)
     }
 
@@ -432,13 +436,13 @@ impl Writer<'_> {
     /// resolves it.
     fn give_up(&mut self, error: StoreError, answers: Vec<Answer>, reply: Box<dyn FnOnce(StoreError)>) {
         let StoreError::Full(_) = &error else {
-            stop(&format!("writing to {} failed: {error}", self.known.database.display()));
+            stop(&format!("cannot write to {}: {error}", self.known.database.display()));
         };
-        warn!(%error, "the disk with {} is full; nothing is acknowledged until there is room", self.known.database.display());
+        warn!(%error, "the disk with {} is full; nothing is acknowledged until space is freed", self.known.database.display());
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            stop(&format!("taking back an unfinished write failed: {error}"));
+            stop(&format!("cannot roll back a failed write: {error}"));
         }
         self.in_step = false;
         self.known.room_checked = Some(Instant::now());
@@ -461,7 +465,7 @@ impl Writer<'_> {
                 *self.known.shared.index() = loaded.index;
             }
             Err(error) => {
-                stop(&format!("reading the jobs back failed: {error}"));
+                stop(&format!("cannot reload the jobs: {error}"));
             }
         }
     }
@@ -475,7 +479,7 @@ impl Writer<'_> {
             self.known.room_checked = Some(Instant::now());
             return true;
         }
-        info!("there is room for {} again", self.known.database.display());
+        info!("the disk with {} has free space again", self.known.database.display());
         self.known.room_checked = None;
         self.known.shared.set_trouble(None);
         false

@@ -49,7 +49,7 @@ async fn a_start_gives_up_after_the_connect_timeout_of_the_url() {
         silent.local_addr().unwrap().port()
     );
     match PostgresStore::open(&url, &crate::not_safe()).await {
-        Err(StoreError::Unavailable(why)) => assert!(why.contains("did not answer within 1 s"), "{why}"),
+        Err(StoreError::Unavailable(why)) => assert!(why.contains("did not respond within 1 s"), "{why}"),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("nobody is there"),
     }

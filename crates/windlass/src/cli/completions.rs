@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use std::io::Write;
 
-/// Print the completions of a shell
+/// Print a completion script for a shell
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -14,7 +14,7 @@ Examples:
   windlass completions zsh > _windlass
   windlass completions fish > ~/.config/fish/completions/windlass.fish")]
 pub(super) struct CompletionsArgs {
-    /// bash, zsh, fish, elvish or powershell
+    /// Shell
     shell: Shell,
 }
 

@@ -8,7 +8,7 @@ use crate::output::{self, Colour, Style, Table};
 use clap::Args;
 use serde_json::json;
 
-/// Show the configuration in force: every key, its value and where it comes from
+/// Show every configuration key with its value and the source of the value
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub(crate) fn run(args: ConfigCommandArgs) -> Outcome {
     if args.json {
         return output::say_json(&listing(&config));
     }
-    let mut table = Table::new(&["KEY", "VALUE", "FROM", "WHAT"]);
+    let mut table = Table::new(&["KEY", "VALUE", "SOURCE", "DESCRIPTION"]);
     for entry in &config.values.0 {
         let colour = if entry.source == ValueSource::Default { Colour::Dim } else { Colour::Bold };
         table.row(vec![
@@ -43,9 +43,8 @@ pub(crate) fn run(args: ConfigCommandArgs) -> Outcome {
     }
     table.print(Style::of_stdout())?;
     if config.handlers.run {
-        let line =
-            handlers::isolation_line(&config).unwrap_or_else(|error| format!("not found out: {error}"));
-        output::say(format!("\nisolation of handlers, here and for this user: {line}"))?;
+        let line = handlers::isolation_line(&config).unwrap_or_else(|error| format!("unknown: {error}"));
+        output::say(format!("\nhandler isolation on this machine, as this user: {line}"))?;
     }
     Ok(())
 }

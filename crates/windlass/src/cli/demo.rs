@@ -17,17 +17,17 @@ const PAUSE: Duration = Duration::from_millis(2500);
 /// Most polls for the end of a job; generous for a busy machine.
 const MINIQ_LOOKS: u32 = 200;
 
-/// A guided tour: a server on a temporary store, a few jobs, and what happens to them
+/// Take a guided tour on a temporary server
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass demo
   windlass demo --keep-serving")]
 pub(super) struct DemoArgs {
-    /// Without pauses
+    /// Do not pause between the steps
     #[arg(long)]
     fast: bool,
-    /// Go on serving at the end, to look around; Ctrl-C ends it
+    /// Keep the server running at the end, until Ctrl-C
     #[arg(long)]
     keep_serving: bool,
 }
@@ -39,7 +39,7 @@ pub(super) fn run(args: DemoArgs) -> Outcome {
     let outcome = tour.walk(&server.folder().display().to_string());
     let outcome = match (outcome, args.keep_serving) {
         (Ok(()), true) => {
-            output::say(format!("\nStill serving at {} until you press Ctrl-C.", tour.url))?;
+            output::say(format!("\nThe server is still running at {}; press Ctrl-C to stop it.", tour.url))?;
             server.until_interrupted()
         }
         (outcome, _) => outcome,
@@ -58,8 +58,8 @@ struct Tour {
 
 impl Tour {
     fn walk(&mut self, folder: &str) -> Outcome {
-        self.title("A server starts")?;
-        self.tell(&format!("It listens on {} and keeps its jobs in {folder}.", self.url))?;
+        self.title("Start a server")?;
+        self.tell(&format!("It listens on {} and stores its jobs in {folder}.", self.url))?;
         self.first_job()?;
         self.failing_job()?;
         self.order()?;
@@ -74,51 +74,60 @@ impl Tour {
     }
 
     fn first_job(&mut self) -> Outcome {
-        self.title("A job goes in, a worker takes it, the result comes back")?;
+        self.title("Push a job, run it, get its result")?;
         self.windlass(&["push", "hello", "{\"to\":\"you\"}"])?;
-        self.tell("A worker runs a command for each job named hello. While it works, the job is its alone: a lease.")?;
+        self.tell(
+            "A worker claims jobs named hello and runs a command for each. It holds a lease on the job \
+         while it works.",
+        )?;
         self.windlass(&["work", "hello", "--once", "--", "sed", "s/.*/hello, you!/"])?;
         self.windlass(&["job", "1", "result"])
     }
 
     fn failing_job(&mut self) -> Outcome {
-        self.title("A job fails, is tried again, and is done at the second attempt")?;
+        self.title("A failed attempt is retried")?;
         self.windlass(&["push", "flaky", "--retry", "3"])?;
-        let script = "[ $WINDLASS_JOB_ATTEMPT = 2 ] || { echo the network was away >&2; exit 75; }";
+        let script = "[ $WINDLASS_JOB_ATTEMPT = 2 ] || { echo the network is down >&2; exit 75; }";
         let work = ["work", "flaky", "--once", "--retry-delay", "300ms", "--", "sh", "-c", script];
         self.windlass(&work)?;
-        self.tell("Exit code 75 means: try again. When the time has come, the job is handed out by itself.")?;
+        self.tell(
+            "Exit code 75 means: retry later. When the delay is over, a worker can claim the job again.",
+        )?;
         self.windlass(&work)?;
-        self.tell("It is done, and its history remembers:")?;
+        self.tell("The job is completed, and the failed attempt is recorded:")?;
         self.windlass(&["job", "2"])
     }
 
     fn order(&mut self) -> Outcome {
-        self.title("The urgent goes first")?;
+        self.title("Priorities")?;
         for (what, priority) in [("cleanup", "10"), ("invoice", "0"), ("alarm", "-10")] {
             self.windlass(&["push", "task", what, "--priority", priority])?;
         }
-        self.tell("Smaller numbers first, whatever the order of pushing:")?;
+        self.tell("Jobs with smaller numbers run first, in whatever order they were pushed:")?;
         self.windlass(&["work", "task", "--drain", "--", "sh", "-c", "cat >&2"])
     }
 
     fn later(&mut self) -> Outcome {
-        self.title("Not now, or not at all")?;
+        self.title("Delay a job, or cancel it")?;
         self.windlass(&["push", "report", "--delay", "1h"])?;
         self.windlass(&["jobs", "name:report"])?;
         self.windlass(&["job", "6", "cancel"])
     }
 
     fn unique(&mut self) -> Outcome {
-        self.title("Once is enough")?;
-        self.tell("The second push gives the id of the first, because the key is the same:")?;
+        self.title("Unique jobs")?;
+        self.tell("The second push has the same unique key, so it returns the id of the first job:")?;
         self.windlass(&["push", "sync", "--unique", "customer-7"])?;
         self.windlass(&["push", "sync", "--unique", "customer-7"])
     }
 
     fn bedrock(&mut self) -> Outcome {
-        self.title("The same jobs in the words of Bedrock::Jobs")?;
-        self.tell(&format!("Typed into: nc {} {}", self.bedrock.ip(), self.bedrock.port()))?;
+        self.title("The Bedrock::Jobs protocol")?;
+        self.tell(&format!(
+            "These lines can be typed into: nc {} {}",
+            self.bedrock.ip(),
+            self.bedrock.port()
+        ))?;
         let mut client = BedrockClient::open(self.bedrock)?;
         self.ask_bedrock(&mut client, "CreateJob\nname: invoice\ndata: {\"customer\":7}\n")?;
         let job = self.ask_bedrock(&mut client, "GetJob\nname: inv*\n")?;
@@ -134,16 +143,15 @@ impl Tour {
         let (status, body) = client.ask(request)?;
         self.tell(&output::harmless(&format!("{status} {body}")))?;
         if !status.starts_with("200") {
-            return Err(Fault::failed(format!(
-                "{} did not work",
-                request.lines().next().unwrap_or_default()
-            )));
+            return Err(Fault::failed(format!("{} failed", request.lines().next().unwrap_or_default())));
         }
         Ok(serde_json::from_str(&body).unwrap_or_default())
     }
 
     fn queuey(&mut self) -> Outcome {
-        self.title("The same server as a queuey-queue: jobs named by hashes, for runners that come and ask")?;
+        self.title(
+            "The queuey-queue protocol: jobs name a WASI binary by its hash, and runners poll for them",
+        )?;
         let binary = "68d5b57378f76645bf12506c88fb06a81ddb3965";
         let runner = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
         self.curl("/jobs/create", &json!({"binary_addr": binary}))?;
@@ -154,16 +162,17 @@ impl Tour {
     }
 
     fn jq(&mut self) -> Outcome {
-        self.title("And as a JQ master, which pushes jobs to its workers as soon as one registers")?;
+        self.title("The JQ protocol: the server sends jobs to workers that have registered")?;
         let job = json!({"name": "add", "argument": {"a": 1, "b": 2}, "keep_result": true});
         let id = self.curl("/jq/job", &job)?;
-        self.tell("Nobody has registered, so it waits; in the list it stands beside the others:")?;
+        self.tell("No worker has registered, so the job waits. It is a job like all others:")?;
         self.windlass(&["job", id["job_id"].as_str().unwrap_or_default()])
     }
 
     fn miniq(&mut self) -> Outcome {
         self.title(
-            "And as miniq: a client hands in code once, then posts lines, and the server runs them itself",
+            "The miniq protocol: a client uploads a handler, then posts jobs, and the server itself \
+             runs them",
         )?;
         let code = "tr a-z A-Z > \"$WINDLASS_RESULT\"";
         self.curl("/acme/handler/add/shout/add", &json!({"lang": "sh", "body": code}))?;
@@ -183,7 +192,9 @@ impl Tour {
     }
 
     fn sidejob(&mut self) -> Outcome {
-        self.title("And as SideJob: a job that lives on, and is run when something arrives at its ports")?;
+        self.title(
+            "The SideJob protocol: a long-lived job runs whenever a value arrives at one of its ports",
+        )?;
         let classes = json!({"Add": {"inports": {"a": {}, "b": {"default": 10}}, "outports": {"sum": {}}}});
         let path = "/sidejob/workers/math";
         let line = format!("$ curl -X PUT {}{path} --json '{classes}'", self.url);
@@ -194,7 +205,8 @@ impl Tour {
         self.curl(&at("inports/a/write"), &json!({"data": 32}))?;
         let token = self.curl("/sidejob/queues/math/claim", &json!({}))?["token"].clone();
         self.tell(
-            "Its worker gets one value of each input; what it writes and the end of its run are one step.",
+            "The worker reads one value of each input. Its output and the end of the run are \
+             committed together.",
         )?;
         self.curl(&at("for_inputs"), &json!({"inports": ["a", "b"], "token": token}))?;
         let writes = json!([{"outport": "sum", "data": 42}]);
@@ -213,18 +225,18 @@ impl Tour {
     }
 
     fn look_around(&mut self) -> Outcome {
-        self.title("Where to look")?;
+        self.title("Next steps")?;
         self.windlass(&["queues"])?;
         let places = [
-            ("URL/ui/", "the web UI"),
-            ("windlass top", "a live view"),
-            ("curl URL/metrics", "numbers for Prometheus"),
-            ("curl URL/api/openapi.json", "the API's own description"),
+            ("URL/ui/", "web UI"),
+            ("windlass top", "live view in the terminal"),
+            ("curl URL/metrics", "Prometheus metrics"),
+            ("curl URL/api/openapi.json", "OpenAPI description"),
         ];
         for (command, what) in places {
             self.tell(&format!("{:<48} {what}", command.replace("URL", &self.url)))?;
         }
-        self.tell("To begin for real: windlass serve")
+        self.tell("To start a server of your own: windlass serve")
     }
 
     fn title(&mut self, text: &str) -> Outcome {
@@ -257,7 +269,7 @@ impl Tour {
         }
         match ran.status.success() {
             true => Ok(()),
-            false => Err(Fault::failed(format!("{line} did not work"))),
+            false => Err(Fault::failed(format!("{line} failed"))),
         }
     }
 }

@@ -7,14 +7,14 @@ use clap::{Args, CommandFactory};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Print the manual page, or write the pages of all commands into a folder
+/// Print the manual page, or write the manual pages of all commands to a folder
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass man | man -l -
   windlass man --to ~/.local/share/man/man1")]
 pub(super) struct ManArgs {
-    /// Folder to write one page per command into
+    /// Folder for one manual page per command
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }
@@ -26,7 +26,8 @@ pub(super) fn run(args: ManArgs) -> Outcome {
         std::io::stdout().lock().write_all(&page)?;
         return Ok(());
     };
-    let trouble = |error: std::io::Error| Fault::failed(format!("writing to {}: {error}", folder.display()));
+    let trouble =
+        |error: std::io::Error| Fault::failed(format!("cannot write to {}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(trouble)?;
     clap_mangen::generate_to(Cli::command(), &folder).map_err(trouble)?;
     output::note(format!("manual pages written to {}", folder.display()));

@@ -10,10 +10,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::PathBuf;
 
-/// Figures from the log of jobs: throughput, times and failures per type
+/// Compute statistics from the job log: throughput, durations and failures per job type
 ///
-/// The log is written by the server for jobs of the miniq dialect (miniq.log_file); older parts of it end in .1, .2 and so
-/// on, and may be given together.
+/// The server writes this log for jobs of the miniq dialect (see miniq.log_file). Rotated files end in .1, .2 and so on;
+/// give them together, oldest first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ pub(super) struct ReportArgs {
     /// Log files, oldest first; - is standard input
     #[arg(required = true, value_name = "LOGFILE")]
     files: Vec<PathBuf>,
-    /// Print the figures as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
@@ -36,15 +36,15 @@ pub(super) fn run(args: ReportArgs) -> Outcome {
             true => "standard input".to_owned(),
             false => path.display().to_string(),
         };
-        let failed = |error: io::Error| Fault::failed(format!("reading {name}: {error}"));
+        let failed = |error: io::Error| Fault::failed(format!("cannot read {name}: {error}"));
         let read = match path.as_os_str() == "-" {
             true => report.read(io::stdin().lock()).map_err(failed)?,
             false => report.read(BufReader::new(File::open(path).map_err(failed)?)).map_err(failed)?,
         };
         if read.ours == 0 && read.others > 0 {
             return Err(Fault::failed(format!(
-                "{name} is no log of miniq's jobs: none of its lines is of one; the server writes it to jobs.log in its data \
-                 folder, or where miniq.log_file says"
+                "{name} is not a job log of the miniq dialect: it contains no such line; the server \
+                 writes it to jobs.log in its data folder, or to miniq.log_file"
             )));
         }
     }
@@ -190,10 +190,10 @@ impl Report {
     fn print(self) -> Outcome {
         let style = Style::of_stdout();
         if self.types.is_empty() {
-            output::note("no jobs are in this log");
+            output::note("the log contains no jobs");
             return Ok(());
         }
-        output::say(format!("{} types over {:.1} s", self.types.len(), self.seconds()))?;
+        output::say(format!("{} job types over {:.1} s", self.types.len(), self.seconds()))?;
         let heads = [
             "TYPE",
             ">ADDED",
@@ -231,7 +231,7 @@ impl Report {
             codes(&self.types).print(style)?;
         }
         if self.unread > 0 {
-            output::note(format!("{} lines are not of this log and were left out", self.unread));
+            output::note(format!("{} lines are not job log entries and were skipped", self.unread));
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Report {
 fn times(types: &BTreeMap<String, Type>) -> Table {
     let mut table = Table::new(&["TYPE", "MS", ">P50", ">P95", ">P99", ">MAX"]);
     for (name, one) in types {
-        for (what, times) in [("waited", &one.wait_ms), ("ran", &one.run_ms), ("in all", &one.total_ms)] {
+        for (what, times) in [("waited", &one.wait_ms), ("ran", &one.run_ms), ("total", &one.total_ms)] {
             let mut row =
                 vec![(output::harmless(name).into_owned(), Colour::Bold), (what.to_owned(), Colour::Plain)];
             let shown = |ms: Option<i64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());

@@ -33,12 +33,14 @@ impl Address {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
             Some((scheme, _)) => {
-                return Err(format!("{url}: {scheme}:// is not known; use http://HOST:PORT"));
+                return Err(format!(
+                    "{url}: unsupported scheme {scheme}://; use http://HOST:PORT or https://HOST:PORT"
+                ));
             }
             None => (false, url),
         };
         let (authority, prefix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let bad = || format!("{url:?} is not a server address; write it like http://127.0.0.1:7373");
+        let bad = || format!("{url:?} is not a server URL; use the form http://127.0.0.1:7373");
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| bad())?),
             _ => (authority, if is_https { 443 } else { 80 }),
@@ -201,7 +203,7 @@ impl Connection {
             let value = value.trim();
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => {
-                    length = Some(value.parse().map_err(|_| unexpected("bad content-length"))?)
+                    length = Some(value.parse().map_err(|_| unexpected("invalid content-length"))?)
                 }
                 "transfer-encoding" => chunked = value.eq_ignore_ascii_case("chunked"),
                 "connection" if value.eq_ignore_ascii_case("close") => self.keep = false,
@@ -229,18 +231,18 @@ impl Connection {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8(line).map_err(|_| unexpected("headers are not text"))
+        String::from_utf8(line).map_err(|_| unexpected("the headers are not UTF-8"))
     }
 
     fn read_exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
         if length > BODY_BYTES_MAX {
-            return Err(unexpected("the answer is too large"));
+            return Err(unexpected("the response is too large"));
         }
         let mut body = Vec::new();
         let got = (&mut self.stream).take(length).read_to_end(&mut body)?;
         match got as u64 == length {
             true => Ok(body),
-            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off")),
+            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the response is incomplete")),
         }
     }
 
@@ -256,13 +258,13 @@ impl Connection {
         loop {
             let line = self.read_line()?;
             let size = line.split(';').next().unwrap_or_default().trim();
-            let size = u64::from_str_radix(size, 16).map_err(|_| unexpected("bad chunk"))?;
+            let size = u64::from_str_radix(size, 16).map_err(|_| unexpected("invalid chunk"))?;
             if size == 0 {
                 while !self.read_line()?.is_empty() {}
                 return Ok(body);
             }
             if body.len() as u64 + size > BODY_BYTES_MAX {
-                return Err(unexpected("the answer is too large"));
+                return Err(unexpected("the response is too large"));
             }
             body.extend(self.read_exactly(size)?);
             self.read_line()?;

@@ -25,7 +25,7 @@ pub(crate) fn config_presenting(
     option: &str,
     identity: &Path,
 ) -> Result<Arc<ClientConfig>, String> {
-    let trouble = |error: &dyn std::fmt::Display| format!("reading {}: {error}", identity.display());
+    let trouble = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", identity.display());
     let chain = CertificateDer::pem_file_iter(identity)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| trouble(&error))?;
@@ -36,17 +36,17 @@ pub(crate) fn config_presenting(
 
 fn trusting(ca: Option<&Path>, option: &str) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.exists());
-    let missing = || format!("no trusted certificates on this system; name a file with {option}");
+    let missing = || format!("this system has no trusted CA certificates; give a file with {option}");
     let path = ca.or_else(system).ok_or_else(missing)?;
     let trouble =
-        |error: &dyn std::fmt::Display| format!("reading certificates from {}: {error}", path.display());
+        |error: &dyn std::fmt::Display| format!("cannot read certificates from {}: {error}", path.display());
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| trouble(&error))?;
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates);
     if added == 0 {
-        return Err(trouble(&"there is none in it"));
+        return Err(trouble(&"the file contains none"));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

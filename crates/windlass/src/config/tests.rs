@@ -109,7 +109,7 @@ fn values_that_do_not_fit_say_what_would() {
     check("[limits]\nbatch = \"many\"", "a whole number from 1");
     check("http = \"nowhere\"", "HOST:PORT");
     check("insecure = \"perhaps\"", "true or false");
-    check("tls.cert = \"a.pem\"", "set both or none");
+    check("tls.cert = \"a.pem\"", "must be set together");
     check("http = ", "");
 }
 
@@ -127,6 +127,9 @@ fn the_manual_lists_every_key_with_its_default() {
         let row = format!("| `{name}` | {default} | {help} |");
         assert!(manual.contains(&row), "docs/operating.md should have the row\n{row}");
     }
+    let table = manual.split("| key | default | description |").nth(1).unwrap_or_default();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|')).count();
+    assert_eq!(rows, Keys(ALL).all().count(), "docs/operating.md has rows of unknown keys");
 }
 
 #[test]
@@ -144,9 +147,9 @@ fn a_list_in_a_flag_is_written_with_commas_or_as_in_the_file() {
     );
     assert_eq!(workers("mailer http://127.0.0.1:6401 8, b http://127.0.0.1:1 1").unwrap().len(), 2);
     for (bad, says) in [
-        (r#"["mailer http://127.0.0.1:6401 8""#, "is not a list of texts"),
-        (r#"["mailer", 8]"#, "is not a list of texts"),
-        ("mailer http://127.0.0.1:6401", "write it as NAME URL MAX_JOBS"),
+        (r#"["mailer http://127.0.0.1:6401 8""#, "is not a list of strings"),
+        (r#"["mailer", 8]"#, "is not a list of strings"),
+        ("mailer http://127.0.0.1:6401", "expected NAME URL MAX_JOBS"),
         ("mailer http://127.0.0.1:6401 many", "MAX_JOBS is \"many\" and must be a whole number from 1 to"),
         ("mailer 127.0.0.1:6401 8", "mailer 127.0.0.1:6401 8"),
     ] {

@@ -44,7 +44,7 @@ impl Written {
     pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| BadConfig(format!("reading the configuration file {shown}: {error}")))?;
+            .map_err(|error| BadConfig(format!("cannot read the configuration file {shown}: {error}")))?;
         self.read_toml(&text, ValueSource::File(shown))
     }
 
@@ -93,13 +93,13 @@ impl Written {
             Some(near) => format!("; did you mean {near}?"),
             None => String::new(),
         };
-        self.warnings.push(format!("the variable {variable} is not known and has no effect{hint}"));
+        self.warnings.push(format!("unknown environment variable {variable} ignored{hint}"));
     }
 
     pub(crate) fn read_set(&mut self, assignment: &str) -> Result<(), BadConfig> {
         match assignment.split_once('=') {
             Some((name, text)) => self.put_text(name.trim(), text.trim(), ValueSource::Set),
-            None => Err(BadConfig(format!("--set {assignment}: write it as --set KEY=VALUE"))),
+            None => Err(BadConfig(format!("--set {assignment}: expected --set KEY=VALUE"))),
         }
     }
 

@@ -39,7 +39,7 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if let Err(error) = remove_folder(self.folder.path()) {
-            tracing::warn!(folder = %self.folder.path().display(), %error, "a temporary folder is left behind");
+            tracing::warn!(folder = %self.folder.path().display(), %error, "cannot remove a temporary folder");
         }
     }
 }

@@ -63,11 +63,16 @@ pub(super) async fn wait(
 ) -> Outcome<Waited> {
     if config.data.join(MARK).exists() {
         return Err(Fault::failed(format!(
-            "{why}; the tokens of this server are kept there, so it cannot know whom to let in before the database is there"
+            "{why}; the access tokens are stored in the database, so the server cannot start without \
+             it"
         )));
     }
-    warn!("{why}; starting all the same: new jobs are kept in the journal until the database is there");
-    let store = Arc::new(AwayStore::new(format!("{why}"), READ_AT_START));
+    warn!("{why}; starting without the database: new jobs are written to the journal until it is reachable");
+    let reason = match why {
+        StoreError::Unavailable(reason) => reason,
+        other => other.to_string(),
+    };
+    let store = Arc::new(AwayStore::new(reason, READ_AT_START));
     let mut server = Server::start_on(config, ports, store, true).await?;
     ready.write(&server.listening)?;
     greet(config, &server);
@@ -82,7 +87,7 @@ pub(super) async fn wait(
     Ok(match opened {
         Ok(Some(store)) => {
             server.stop().await;
-            info!("the database is there; going on with it");
+            info!("the database is reachable; resuming normal operation");
             Waited::Opened(store)
         }
         Ok(None) => Waited::Ended(Box::new(server), Ok(())),
@@ -110,7 +115,7 @@ pub(super) async fn remember_tokens(engine: Engine, data: PathBuf) {
             Some(true) if !mark.exists() => {
                 let made = super::create_private_folder(&data).and_then(|()| std::fs::write(&mark, ""));
                 if let Err(error) = made {
-                    warn!("writing {}: {error}", mark.display());
+                    warn!("cannot write {}: {error}", mark.display());
                 }
             }
             Some(false) if mark.exists() => drop(std::fs::remove_file(&mark)),

@@ -15,7 +15,7 @@ impl LastResort {
     /// to exit.
     pub(super) fn start(patience: Duration) -> io::Result<LastResort> {
         LastResort::start_with(patience, || {
-            tracing::error!("the server did not stop by itself; ending. Everything acknowledged is safe");
+            tracing::error!("shutdown is blocked; exiting. No acknowledged write is lost");
             std::process::exit(1)
         })
     }
@@ -37,7 +37,7 @@ impl LastResort {
         };
         let run = move || {
             if let Err(error) = runtime.block_on(waiting) {
-                tracing::warn!(%error, "a stop that hangs will not be ended by force");
+                tracing::warn!(%error, "cannot start the shutdown watchdog; a blocked shutdown will not be aborted");
             }
         };
         std::thread::Builder::new().name("last-resort".to_owned()).spawn(run)?;

@@ -52,8 +52,8 @@ pub(super) fn require_tokens_if_exposed(config: &Config, tokens: &Tokens) -> Out
 
 fn missing(door: &Bind, what: &str) -> Fault {
     Fault::usage(format!(
-        "{} can be reached by others, so it needs {what}: set auth.tokens (see `windlass token`) and tls.cert with \
-         tls.key, or allow everyone with --insecure",
+        "{} is reachable from other machines, which requires {what}: set auth.tokens (see `windlass \
+         token`) and tls.cert with tls.key, or allow unprotected access with --insecure",
         door.text
     ))
 }
@@ -103,8 +103,8 @@ async fn bind_all(config: &Config) -> Outcome<Ports> {
     }
     if http.is_none() && own.is_empty() {
         return Err(Fault::failed(format!(
-            "nothing to listen on: another program listens on {}, maybe a second windlass; choose another with --http \
-             127.0.0.1:0",
+            "cannot listen on {}: the address is in use, perhaps by another windlass; choose another \
+             with --http, or a free port with --http 127.0.0.1:0",
             config.http.text
         )));
     }
@@ -122,7 +122,7 @@ async fn bind_from(dialect: &str, bind: &Bind, port: u16) -> Outcome<TcpListener
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => {
                 return Err(Fault::failed(format!(
-                    "listening for {dialect} on port {port}: {error}; set another {dialect}.port"
+                    "cannot listen on port {port} for {dialect}: {error}; set another {dialect}.port"
                 )));
             }
         }
@@ -135,12 +135,12 @@ async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
     match TcpListener::bind(bind.addresses.as_slice()).await {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && !bind.asked => {
-            warn!("skipping {what}: {} is in use", bind.text);
+            warn!("{what} is disabled: its default address {} is in use", bind.text);
             Ok(None)
         }
         Err(error) => {
-            let hint = "choose another address, or port 0 for a free one";
-            Err(Fault::failed(format!("listening for {what} on {}: {error}; {hint}", bind.text)))
+            let hint = "choose another address, or port 0 for any free port";
+            Err(Fault::failed(format!("cannot listen on {} for {what}: {error}; {hint}", bind.text)))
         }
     }
 }

@@ -19,8 +19,9 @@ impl ReadyFile {
 
     pub(super) fn write(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
         let Some(path) = &self.path else { return Ok(()) };
-        write(path, listening)
-            .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;
+        write(path, listening).map_err(|error| {
+            Fault::failed(format!("cannot write the ready file {}: {error}", path.display()))
+        })?;
         self.is_written = true;
         Ok(())
     }

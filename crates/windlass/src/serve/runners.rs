@@ -84,7 +84,8 @@ mod none {
     pub fn start(config: &Config, _: &Engine) -> Outcome<Runners> {
         if config.wasi.workers > 0 {
             return Err(Fault::usage(
-                "wasi.workers: this windlass was built without WASI (cargo feature `wasi`)",
+                "wasi.workers must be 0: this binary was built without WASI support (cargo feature \
+                 `wasi`)",
             ));
         }
         Ok(Runners)

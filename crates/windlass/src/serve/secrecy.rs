@@ -12,10 +12,10 @@ pub(super) fn protect_process() {
     umask(Mode::RWXG | Mode::RWXO);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     if let Err(error) = setrlimit(Resource::Core, none) {
-        warn!("core dumps cannot be turned off: {error}");
+        warn!("cannot disable core dumps: {error}");
     }
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        warn!("the memory of the server cannot be closed to other processes of its user: {error}");
+        warn!("cannot protect the memory of the server from other processes of the same user: {error}");
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn look_at_folder(path: &Path) {
     let Ok(found) = std::fs::metadata(path) else { return };
     if let Some(danger) = danger(found.permissions().mode()) {
         let path = path.display();
-        warn!("other users {danger} the data folder {path}; close it with `chmod 700 {path}`");
+        warn!("other users {danger} the data folder {path}; restrict it with `chmod 700 {path}`");
     }
 }
 
@@ -32,8 +32,8 @@ pub(super) fn look_at_folder(path: &Path) {
 fn danger(mode: u32) -> Option<&'static str> {
     match (mode & 0o022, mode & 0o055) {
         (0, 0) => None,
-        (0, _) => Some("can look into"),
-        _ => Some("can put files into"),
+        (0, _) => Some("can read"),
+        _ => Some("can write to"),
     }
 }
 
@@ -47,12 +47,12 @@ mod tests {
         let check = |mode: u32, expected: Option<&str>| assert_eq!(danger(mode), expected, "{mode:o}");
         check(0o40700, None);
         check(0o40500, None);
-        check(0o40755, Some("can look into"));
-        check(0o40750, Some("can look into"));
-        check(0o40711, Some("can look into"));
-        check(0o40770, Some("can put files into"));
-        check(0o40777, Some("can put files into"));
-        check(0o40702, Some("can put files into"));
+        check(0o40755, Some("can read"));
+        check(0o40750, Some("can read"));
+        check(0o40711, Some("can read"));
+        check(0o40770, Some("can write to"));
+        check(0o40777, Some("can write to"));
+        check(0o40702, Some("can write to"));
     }
 
     #[test]

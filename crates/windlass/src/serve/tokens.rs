@@ -27,12 +27,12 @@ fn shown(at: Timestamp) -> String {
 
 /// Parses an entry. Errors never contain parts of the secret.
 fn parse(entry: &str) -> Result<TokenRecord, String> {
-    let form = "write it as ROLE TENANT PREFIX:SHA256, as made by `windlass token`";
+    let form = "expected ROLE TENANT PREFIX:SHA256, as printed by `windlass token`";
     let mut words = entry.splitn(4, ' ');
     let mut word = || words.next().filter(|word| !word.is_empty()).ok_or(form);
     let (role, tenant, secret) = (word()?, word()?, word()?);
     let Rest { expires_at, queues, note } = rest_of(words.next().unwrap_or_default())?;
-    let role = Role::parse(role).ok_or("the role is none of viewer, worker, operator, admin")?;
+    let role = Role::parse(role).ok_or("unknown role; use viewer, worker, operator or admin")?;
     let tenant = Tenant::new(tenant).map_err(|error| error.to_string())?;
     match secret.split_once(':') {
         Some((prefix, hash)) => {
@@ -62,7 +62,7 @@ fn rest_of(mut text: &str) -> Result<Rest, String> {
         if let Some(time) = word.strip_prefix(EXPIRES) {
             let time: jiff::Timestamp = time
                 .parse()
-                .map_err(|_| format!("write the time after {EXPIRES} like 2030-01-31T09:00:00Z"))?;
+                .map_err(|_| format!("invalid time after {EXPIRES}; use the form 2030-01-31T09:00:00Z"))?;
             rest.expires_at = Some(Timestamp::from_calendar_ms(time.as_millisecond()));
         } else if let Some(queue) = word.strip_prefix(QUEUE) {
             rest.queues.push(queue.to_owned());

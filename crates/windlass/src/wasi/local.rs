@@ -41,9 +41,9 @@ impl Local {
         }
         match self.engine.put_blob_bytes(&self.tenant, &output).await.map_err(trouble)? {
             PutBlob::New(info) | PutBlob::Known(info) => Ok(info.digests.show(self.addresses)),
-            PutBlob::Sha1Taken => {
-                Err(JobSourceError("other bytes with the SHA-1 of the output are kept".to_owned()))
-            }
+            PutBlob::Sha1Taken => Err(JobSourceError(
+                "SHA-1 collision: different data with the same SHA-1 as the output is stored".to_owned(),
+            )),
         }
     }
 }
@@ -81,7 +81,7 @@ impl JobSource for Local {
         }
         match &self.storage {
             Some(storage) => storage.fetch(address).await,
-            None => Err(FetchError::Missing(format!("there is no blob {address}"))),
+            None => Err(FetchError::Missing(format!("blob {address} not found"))),
         }
     }
 

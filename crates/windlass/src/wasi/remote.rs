@@ -63,7 +63,9 @@ impl Remote {
             204 => Ok(None),
             200 => {
                 let job = serde_json::from_slice(&body).ok().and_then(|job| self.assignment(job));
-                job.map(Some).ok_or_else(|| JobSourceError(format!("this is no job: {}", text(&body))))
+                job.map(Some).ok_or_else(|| {
+                    JobSourceError(format!("the response to a claim is not a job: {}", text(&body)))
+                })
             }
             _ => Err(refused(status, &body)),
         }
@@ -138,7 +140,7 @@ impl JobSource for Remote {
         match status {
             200..300 => Ok(()),
             400 | 404 | 409 => {
-                info!(%job, "job {job} was no longer ours to complete: {}", text(&body));
+                info!(%job, "cannot complete job {job}: it no longer belongs to this runner: {}", text(&body));
                 Ok(())
             }
             _ => Err(refused(status, &body)),
@@ -148,14 +150,14 @@ impl JobSource for Remote {
     /// Does nothing: the protocol has no release, so the job is given to another runner when heartbeats stop.
     async fn give_back(&self, job: &String, _how: GiveBack) -> Result<(), JobSourceError> {
         let age = self.abandoned_age.as_secs_f64();
-        info!(%job, "job {job} is left to be abandoned: it runs again after {age} s");
+        info!(%job, "job {job} was released: it runs again after {age} s without a heartbeat");
         Ok(())
     }
 }
 
 fn refused(status: u16, body: &[u8]) -> JobSourceError {
-    let hint = if status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" };
-    JobSourceError(format!("the server answered {status}: {}{hint}", text(body)))
+    let hint = if status == 401 { " (set a token with --token or WINDLASS_TOKEN)" } else { "" };
+    JobSourceError(format!("the server responded with status {status}: {}{hint}", text(body)))
 }
 
 fn text(body: &[u8]) -> String {

@@ -31,18 +31,18 @@ impl Storage {
             match status {
                 200 if Digests::of(&body).fit(&wanted) => return Ok(body),
                 200 => {
-                    let why = format!("{server} sent other bytes than those of {address}");
+                    let why = format!("{server} returned data that does not match the hash {address}");
                     return Err(FetchError::Trouble(why));
                 }
                 400 | 404 | 405 | 410 => {}
                 status => {
                     return Err(FetchError::Trouble(format!(
-                        "{server} answered {status} for blob {address}"
+                        "{server} responded with status {status} for blob {address}"
                     )));
                 }
             }
         }
-        Err(FetchError::Missing(format!("there is no blob {address} at {server}")))
+        Err(FetchError::Missing(format!("blob {address} not found at {server}")))
     }
 
     /// Stores bytes and returns their address.
@@ -53,13 +53,13 @@ impl Storage {
         let (status, body) = answer.map_err(|error| JobSourceError(error.to_string()))?;
         if !(200..300).contains(&status) {
             let said: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-            return Err(JobSourceError(format!("{server} did not keep the output: {status} {said}")));
+            return Err(JobSourceError(format!("{server} did not store the output: {status} {said}")));
         }
         let address = String::from_utf8_lossy(&body).trim().to_owned();
         match BlobAddr::parse(&address) {
             Some(kept) if digests.fit(&kept) => Ok(address),
             _ => Err(JobSourceError(format!(
-                "{server} kept other bytes than the output: it says {address:?}, not {}",
+                "{server} stored the output under {address:?} instead of its hash {}",
                 digests.show(AddrForm::Sha1)
             ))),
         }
@@ -68,7 +68,7 @@ impl Storage {
 
 pub(super) fn no_address(address: &str) -> FetchError {
     let shown: String = address.chars().filter(|c| !c.is_control()).take(100).collect();
-    FetchError::Missing(format!("{shown:?} is no address of a blob"))
+    FetchError::Missing(format!("{shown:?} is not a blob address"))
 }
 
 #[cfg(test)]
@@ -112,7 +112,10 @@ mod tests {
         }
         let liar = server(|_| (200, "SPALDING!"));
         let error = liar.fetch(WILSON).await.unwrap_err();
-        assert!(matches!(&error, FetchError::Trouble(why) if why.contains("other bytes")), "{error:?}");
+        assert!(
+            matches!(&error, FetchError::Trouble(why) if why.contains("does not match the hash")),
+            "{error:?}"
+        );
     }
 
     #[tokio::test]
@@ -133,7 +136,9 @@ mod tests {
     async fn an_output_is_kept_only_under_an_address_of_its_own() {
         let keeper = server(|_| (201, WILSON));
         assert_eq!(keeper.put(b"WILSON!".to_vec()).await.unwrap(), WILSON);
-        assert!(keeper.put(b"SPALDING!".to_vec()).await.unwrap_err().to_string().contains("other bytes"));
+        assert!(
+            keeper.put(b"SPALDING!".to_vec()).await.unwrap_err().to_string().contains("instead of its hash")
+        );
         let full = server(|_| (507, "no room"));
         assert!(full.put(b"WILSON!".to_vec()).await.unwrap_err().to_string().contains("507 no room"));
     }

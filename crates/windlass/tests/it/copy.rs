@@ -78,7 +78,7 @@ fn a_copied_store_serves_the_same_jobs_and_goes_on_with_the_ids() {
     assert!(again.code == 1 && again.stderr.contains("not empty: 702 jobs"), "{again:?}");
     let report =
         Ran::of(windlass().current_dir(folder.path()).args(["check", "--store", "sqlite:two.db"])).ok();
-    assert!(report.contains("everything is whole"), "{report}");
+    assert!(report.contains("no problems found"), "{report}");
 
     let server = Server::start_in(folder.path(), &["--store", "sqlite:two.db"]);
     assert_eq!(everything(&server), before);
@@ -143,10 +143,10 @@ fn mark_unfinished(database: &Path) {
 fn a_copy_from_or_to_nowhere_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (from, to, words) in [
-        ("sqlite:none.db", "sqlite:two.db", "there is no store at none.db"),
-        ("memory:", "sqlite:two.db", "a store in memory"),
+        ("sqlite:none.db", "sqlite:two.db", "no store at none.db"),
+        ("memory:", "sqlite:two.db", "memory: cannot be copied"),
         ("sqlite:one.db", "sqlite:one.db", "the same store"),
-        ("sqlite:one.db", "nonsense:", "there is no store"),
+        ("sqlite:one.db", "nonsense:", "no store at one.db"),
     ] {
         let ran = copy(folder.path(), from, to);
         assert!(ran.code != 0 && ran.stderr.contains(words), "{from} {to}: {ran:?}");

@@ -60,7 +60,7 @@ fn something_that_is_not_windlass_is_named_as_such() {
         stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnope\n").unwrap();
     });
     let ran = Ran::of(windlass().args(["jobs", "--server", &address]));
-    assert!(ran.code == 1 && ran.stderr.contains("is the address right?"), "{ran:?}");
+    assert!(ran.code == 1 && ran.stderr.contains("check the address"), "{ran:?}");
     thread.join().unwrap();
 }
 
@@ -92,7 +92,7 @@ fn a_database_that_may_lose_what_it_acknowledges_is_refused_with_what_to_do() {
     let url = PostgresServer::shared().new_schema_url();
     let refused = Ran::of(windlass().args(["serve", "--store", &url, "--http", "127.0.0.1:0"]));
     assert_eq!(refused.code, 1, "{refused:?}");
-    for words in ["fsync = off", "turn it on", "--durability relaxed"] {
+    for words in ["fsync = off", "enable it", "--durability relaxed"] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
     let server = Server::start(&["--store", &url, "--durability", "relaxed"]);

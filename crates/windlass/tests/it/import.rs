@@ -40,11 +40,11 @@ fn a_bedrock_file_is_shown_first_and_imported_once_when_told_to() {
     let shown = shown.ok();
     for line in [
         "1206 jobs",
-        "1201 QUEUED     wait for a worker",
-        "1 RUNNING    wait for a worker",
-        "1 PAUSED     wait for their children",
+        "1201 QUEUED     become ready",
+        "1 RUNNING    become ready",
+        "1 PAUSED     become waiting",
         "1 its data is not a JSON object (jobID 7000000000000000006)",
-        "nothing was changed; with --apply 1205 jobs are imported",
+        "nothing was changed; --apply would import 1205 jobs",
     ] {
         assert!(shown.contains(line), "{line} is not in\n{shown}");
     }
@@ -53,7 +53,7 @@ fn a_bedrock_file_is_shown_first_and_imported_once_when_told_to() {
     // All importable jobs are imported, and a rest that is not counts as a failure.
     let done = server.run(&["import", "bedrock", file, "--apply"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(done.stdout.contains("1205 jobs imported, 0 were there already, 0 refused"), "{done:?}");
+    assert!(done.stdout.contains("1205 jobs imported, 0 already existed, 0 refused"), "{done:?}");
     let left = "1 of 1206 jobs were not imported (1: its data is not a JSON object)";
     assert!(done.stderr.contains(left), "{done:?}");
     let again = server.run(&["import", "bedrock", file, "--yes", "--json"]);
@@ -86,5 +86,5 @@ fn a_file_that_cannot_be_imported_is_refused_before_a_server_is_asked() {
     let server = Server::start(&[]);
     let missing = server.run(&["import", "bedrock", "nowhere.db", "--apply"]);
     assert_eq!(missing.code, 1);
-    assert!(missing.stderr.contains("there is no file nowhere.db"), "{missing:?}");
+    assert!(missing.stderr.contains("file nowhere.db not found"), "{missing:?}");
 }

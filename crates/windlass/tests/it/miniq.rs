@@ -106,13 +106,13 @@ fn report_says_so_where_a_file_is_no_log() {
     ] {
         let ran = in_folder(&[&["report"], files].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{files:?}: {ran:?}");
-        assert!(ran.stderr.contains(&format!("{wrong} is no log of miniq's jobs")), "{files:?}: {ran:?}");
+        assert!(ran.stderr.contains(&format!("{wrong} is not a job log")), "{files:?}: {ran:?}");
     }
     let table = in_folder(&["report", "jobs.log"]);
-    assert!(table.stderr.contains("1 lines are not of this log"), "{table:?}");
+    assert!(table.stderr.contains("1 lines are not job log entries"), "{table:?}");
     assert!(table.ok().contains("acme-t"));
     let nothing = in_folder(&["report", "empty.log"]);
-    assert!(nothing.code == 0 && nothing.stderr.contains("no jobs are in this log"), "{nothing:?}");
+    assert!(nothing.code == 0 && nothing.stderr.contains("the log contains no jobs"), "{nothing:?}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn lines_of_the_journal_that_are_no_jobs_are_reported_and_the_rest_is_taken_in()
     assert_eq!(jobs, [("i1".to_owned(), "one".to_owned()), ("i4".to_owned(), "four".to_owned())]);
     let log = eventually("all four are in the log", || {
         let log = server.log();
-        let is_told = log.contains("3 damaged lines are left out") && log.contains("line i3 of the journal");
+        let is_told = log.contains("3 damaged lines are skipped") && log.contains("journal line i3 is skipped");
         is_told.then_some(log)
     });
     assert!(!log.contains("panicked"), "{log}");

@@ -117,6 +117,6 @@ fn wait_gives_up_when_its_time_is_over_and_the_job_goes_on() {
     let server = Server::start(&[]);
     let ran = server.run(&["push", "never", "--wait", "--timeout", "50ms"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("not done yet"), "{ran:?}");
+    assert!(ran.stderr.contains("timed out: job 1 is still ready"), "{ran:?}");
     assert_eq!(server.state_of(1), "ready");
 }

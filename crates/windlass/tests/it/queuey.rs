@@ -247,7 +247,7 @@ fn only_blobs_that_no_job_names_are_collected_and_only_when_told_to() {
     assert_eq!(dry["unnamed"][0]["sha1"], json!(unused));
     assert_eq!(server.run(&["blobs", "get", &unused]).ok(), "unused");
     let done = server.run(&["blobs", "gc", "--older-than", "1s", "--remove"]).ok();
-    assert_eq!(done, "1 of 4 blobs removed");
+    assert_eq!(done, "1 of 4 blobs deleted");
     assert_ne!(server.run(&["blobs", "get", &unused]).code, 0);
     for (address, text) in [(&binary, "WILSON!"), (&output, "output"), (&native, "native")] {
         assert_eq!(server.run(&["blobs", "get", address]).ok(), text);

@@ -31,7 +31,7 @@ fn nothing_the_server_keeps_is_open_to_other_users() {
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
     let server = Server::start_in(folder.path(), &["--data", "data"]);
-    assert!(server.log().contains("other users can look into the data folder data"), "{}", server.log());
+    assert!(server.log().contains("other users can read the data folder data"), "{}", server.log());
     server.call("POST", "/api/v1/jobs", Some(json!({"name": "a"})));
     server.call("PUT", "/blob", Some(json!("some bytes")));
     server.call("POST", "/default/job/t/add", Some(json!("a line")));
@@ -57,7 +57,7 @@ fn a_database_that_was_open_to_other_users_is_closed_to_them() {
     let server = Server::start_in(folder.path(), &args);
     assert_eq!(mode(&database), 0o600);
     assert!(
-        server.log().contains("jobs.db was open to other users; its mode is 0600 now"),
+        server.log().contains("jobs.db was readable by other users; its mode was changed to 0600"),
         "{}",
         server.log()
     );
@@ -98,7 +98,7 @@ fn a_server_with_tokens_calls_no_address_that_is_not_listed() {
     let (server, token) = closed("operator", &[]);
     let (status, text) = call(&server, &token, "POST", "/jq/worker", worker.clone());
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("(none)") && text.contains("jq.worker_addresses"), "{text}");
+    assert!(text.contains("(allowed: none)") && text.contains("jq.worker_addresses"), "{text}");
     let handler = json!({"lang": "http", "body": url});
     assert_eq!(call(&server, &token, "POST", "/default/handler/add/t/add", handler).0, 200);
     let (_, added) = call(&server, &token, "POST", "/default/job/t/add", json!("x"));

@@ -65,7 +65,7 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(&answer, b"HTTP/1.1 100");
     stream.write_all(b"{").unwrap();
     server.signal(Signal::TERM);
-    eventually("it is stopping", || server.log().contains("stopping").then_some(()));
+    eventually("it is stopping", || server.log().contains("shutting down").then_some(()));
     server.signal(Signal::TERM);
     assert_eq!(server.wait().code(), Some(1));
 }
@@ -86,7 +86,7 @@ fn a_default_address_that_is_taken_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let serve = ["serve", "--store", "memory:", "--bedrock", "off"];
     let ran = Ran::of(windlass().args(serve).current_dir(folder.path()));
-    assert!(ran.stderr.contains("skipping http: 127.0.0.1:7373 is in use"), "{ran:?}");
+    assert!(ran.stderr.contains("http is disabled: its default address 127.0.0.1:7373 is in use"), "{ran:?}");
     assert_eq!(ran.code, 1);
 }
 

@@ -50,7 +50,8 @@ fn a_result_that_the_server_does_not_take_fails_the_job_and_says_why() {
     server.run(&["push", "wordy"]).ok();
     let ran =
         server.run(&["work", "wordy", "--once", "--", "sh", "-c", "head -c 101 /dev/zero | tr '\\0' x"]);
-    assert!(ran.stderr.contains("failed: its result is larger than the server takes"), "{ran:?}");
+    assert!(ran.stderr.contains("failed: the result is larger than the server's limit"), "{ran:?}");
+    assert!(ran.stderr.contains("0 finished, 1 failed"), "{ran:?}");
     let job = server.job(1);
     assert_eq!(job["state"], "failed", "{job}");
     assert!(job["message"].as_str().unwrap().contains("limits.payload_bytes"), "{job}");
@@ -120,7 +121,7 @@ fn cancelling_a_running_job_ends_its_process_and_all_it_started() {
         &["work", "endless", "--once", "--lease", "1s", "--grace", "200ms", "--", "sh", "-c", &script],
     );
     let text = eventually("the processes run", || std::fs::read_to_string(&pids).ok());
-    assert_eq!(server.run(&["job", "1", "cancel"]).ok(), "job 1 is asked to stop");
+    assert_eq!(server.run(&["job", "1", "cancel"]).ok(), "job 1 is running; its worker was asked to stop");
     assert!(ended(&mut worker).success());
     assert_eq!(server.state_of(1), "cancelled");
     for pid in text.split_whitespace() {
@@ -172,7 +173,7 @@ fn a_command_that_takes_too_long_is_stopped_and_its_job_fails() {
     server.run(&["work", "slow", "--once", "--timeout", "100ms", "--", "sleep", "600"]).ok();
     let job = server.job(1);
     assert_eq!(job["state"], "failed");
-    assert_eq!(job["message"], "took longer than its time limit");
+    assert_eq!(job["message"], "exceeded its time limit (--timeout)");
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn drain_runs_everything_several_at_a_time_and_then_ends() {
     let lines = (1..=40).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
     server.run(&["push", "job", &lines, "--lines"]).ok();
     let ran = server.run(&["work", "job", "--drain", "--concurrency", "8", "--", "cat"]);
-    assert!(ran.stderr.contains("40 finished, 0 not"), "{ran:?}");
+    assert!(ran.stderr.contains("40 finished, 0 failed"), "{ran:?}");
     let queues = server.run(&["queues", "--json"]).json();
     assert_eq!(queues["queues"][0]["completed"], 40);
     assert_eq!(server.run(&["job", "17", "result"]).ok(), "17");
@@ -195,7 +196,7 @@ fn drain_also_takes_what_its_own_jobs_push() {
     let program = env!("CARGO_BIN_EXE_windlass");
     let script = format!("n=$(cat); [ $n = 0 ] || {program} push chain $((n - 1))");
     let ran = server.run(&["work", "chain", "--drain", "-c", "4", "--", "sh", "-c", &script]);
-    assert!(ran.stderr.contains("6 finished, 0 not"), "{ran:?}");
+    assert!(ran.stderr.contains("6 finished, 0 failed"), "{ran:?}");
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn a_second_interrupt_gives_the_running_job_back_without_counting_it() {
     // One after the other: two signals that arrive together count as one, and a third would be waited for in
     // vain.
     eventually("the first is seen", || {
-        std::fs::read_to_string(&said).unwrap().contains("once more to give them back").then_some(())
+        std::fs::read_to_string(&said).unwrap().contains("send the signal again").then_some(())
     });
     kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
     assert!(ended(&mut worker).success());

@@ -1,4 +1,4 @@
-"""Jobs that live for months: ports through which values flow, a state, children, and runs whenever something arrives.
+"""Long-lived jobs with input and output ports, state and children, which run whenever a value arrives.
 
 A worker:
 
@@ -12,7 +12,7 @@ A worker:
 
     serve("math", url="http://127.0.0.1:7373/sidejob")
 
-Whoever has something to add:
+A client:
 
     from windlass.sidejob import Client
 

@@ -1,4 +1,4 @@
-"""Every call, as what is sent and how its answer is read. Nothing is sent here: both clients are made of these."""
+"""Calls of the protocol: request, and parser of the response. Shared by both clients; sends nothing itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log_context: ContextVar[Mapping[str, Json]] = ContextVar("windlass_sidejob_log_
 
 
 class _Missing:
-    """Not even `None`."""
+    """Marker for a missing value, different from `None`."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -45,7 +45,7 @@ class Ask(Generic[T]):
     waits: float = 0.0
 
     def encoded(self) -> bytes | None:
-        """The body; of calls that change something, with the log context of the moment."""
+        """Request body; calls that change something include the current log context."""
         if self.method == "GET":
             return None
         body = dict(self.body or {})
@@ -55,21 +55,21 @@ class Ask(Generic[T]):
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
 
     def answer(self, status: int, body: bytes) -> T:
-        """What the call returns, or raises."""
+        """Returns the result of the call, or raises its error."""
         try:
             said = json.loads(body) if body else None
         except ValueError as error:
             # As what stands between us and the server answers in its place.
-            raise refusal(status, f"the answer is not JSON: {body[:200]!r}") from error
+            raise refusal(status, f"the response is not JSON: {body[:200]!r}") from error
         if 200 <= status < 300:
             return self.read(said)
         message = said.get("error") if isinstance(said, dict) else None
-        raise refusal(status, str(message or f"the server answered {status}"))
+        raise refusal(status, str(message or f"the server responded with status {status}"))
 
 
 @dataclass(frozen=True)
 class PortInfo:
-    """How a port is."""
+    """Size and default of a port."""
 
     size: int
     #: Whether there is one; `None` is a default, too.
@@ -79,7 +79,7 @@ class PortInfo:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """How a job is."""
+    """Status, state, ports and children of a job."""
 
     id: int
     status: str
@@ -99,7 +99,7 @@ class JobInfo:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A run that was handed out."""
+    """Claimed run."""
 
     job: int
     cls: str
@@ -112,7 +112,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run is to do with its inputs."""
+    """Response of `for_inputs`."""
 
     next: str
     values: tuple[Json, ...]
@@ -334,7 +334,7 @@ def connect(id: int, side: Side, port: str, to: Sequence[Mapping[str, Json]]) ->
 
 
 def port_at(job: int, side: Side, port: str) -> Write:
-    """A port as it is named in a body."""
+    """Port as it is written in a request body."""
     return {"job": job, side.removesuffix("s"): port}
 
 
@@ -342,7 +342,7 @@ def port_at(job: int, side: Side, port: str) -> Write:
 
 
 def presence(worker: str) -> Ask[None]:
-    """Its answer lasts for as long as the worker is there."""
+    """Presence call; its response stays open while the worker lives."""
     return Ask("POST", "/presence", _nothing, {"worker": worker})
 
 

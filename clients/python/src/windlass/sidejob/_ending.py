@@ -1,4 +1,4 @@
-"""How a run ended, in the server's words. What threads and asyncio have in common."""
+"""Outcome of a run. Shared by threads and asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AFTER_OUTAGE_S = 1.0
 
 
 class Running(Protocol):
-    """A run that is going on, of either kind."""
+    """Current run, of a thread or a task."""
 
     _claimed: Claimed
     _writes: list[Write]
@@ -38,27 +38,27 @@ class Running(Protocol):
 
 
 def worker_name() -> str:
-    """Who works, for those who look. No two are equal: their runs must not be taken for each other's."""
+    """Name of this worker, shown with its runs. Unique, so that runs of different workers are not confused."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def configs(classes: Mapping[str, Registered]) -> dict[str, Mapping[str, Json]]:
-    """What the server is told of the classes of a queue."""
+    """Registration of the classes of a queue."""
     return {name: registered.config for name, registered in classes.items()}
 
 
 def finish(run: Running, error: BaseException | None, url: str) -> Ask[str] | None:
-    """The call that ends the run; `None` if there is nothing left to end. `url` is that of the server."""
+    """Call that ends the run; `None` if there is nothing to end. `url` is the URL of the server."""
     claimed = run._claimed
     if error is None:
         return calls.finish(claimed.job, claimed.token, "completed", writes=run._writes)
     if isinstance(error, Suspend):
         return calls.finish(claimed.job, claimed.token, "suspended", writes=run._writes)
     if isinstance(error, Stale):
-        log.warning("job %s: the run is not this worker's any more", claimed.job)
+        log.warning("job %s: the lease of this run is lost", claimed.job)
         return None
     if is_outage(error, url):
-        log.warning("job %s %s is to be run again: the server was away: %s", claimed.job, claimed.cls, error)
+        log.warning("job %s %s will run again: the server was unreachable: %s", claimed.job, claimed.cls, error)
         return give_back(claimed)
     log.error("job %s %s failed: %r", claimed.job, claimed.cls, error)
     backtrace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -67,24 +67,24 @@ def finish(run: Running, error: BaseException | None, url: str) -> Ask[str] | No
 
 
 def give_back(claimed: Claimed) -> Ask[str]:
-    """Somebody else is to run it."""
+    """Call that releases the run."""
     return calls.finish(claimed.job, claimed.token, "queued")
 
 
 def instead(claimed: Claimed, ask: Ask[str], error: SideJobError) -> Ask[str] | None:
-    """How a run ends whose end the server does not take, such as writes for which a port has no room."""
+    """Call that fails a run whose outcome the server refused, for example because a port is full."""
     is_over = isinstance(error, (NotFound, Stale, Unreachable))
     if is_over or ask.body is None or ask.body.get("status") not in ("completed", "suspended"):
         return None
-    log.error("job %s %s failed: its end was not accepted: %s", claimed.job, claimed.cls, error)
+    log.error("job %s %s failed: the server did not accept its outcome: %s", claimed.job, claimed.cls, error)
     return calls.finish(claimed.job, claimed.token, "failed", error=str(error))
 
 
 def unheard(claimed: Claimed, error: SideJobError) -> None:
-    """The server does not want to hear how the run ended."""
+    """Logs that the server refused the outcome of a run."""
     if isinstance(error, NotFound):
         log.info("job %s was deleted while it ran", claimed.job)
     elif isinstance(error, Stale):
-        log.warning("job %s ended too late: its lease was over", claimed.job)
+        log.warning("job %s ended too late: its lease had expired", claimed.job)
     else:
-        log.error("job %s: its end was not accepted: %s", claimed.job, error)
+        log.error("job %s: the server did not accept its outcome: %s", claimed.job, error)

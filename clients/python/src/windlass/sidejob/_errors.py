@@ -1,10 +1,10 @@
-"""What can go wrong, and the one exception that is no error."""
+"""Exceptions."""
 
 from __future__ import annotations
 
 
 class SideJobError(Exception):
-    """The server said no; its words are the message."""
+    """The server refused the call; carries its message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -13,15 +13,15 @@ class SideJobError(Exception):
 
 
 class NotFound(SideJobError):
-    """There is no such job, or not any more."""
+    """The job does not exist."""
 
 
 class Stale(SideJobError):
-    """The run is not this worker's any more: its lease has ended, and another one may have it."""
+    """The lease of the run is lost; another worker may have the job."""
 
 
 class Unreachable(SideJobError, ConnectionError):
-    """The server did not answer, or could not do it now. Whether it did what was asked is not known."""
+    """The server did not respond, or is temporarily unavailable. Whether the call took effect is unknown."""
 
     def __init__(self, message: str, status: int = 503) -> None:
         super().__init__(status, message)
@@ -34,7 +34,7 @@ class Empty(LookupError):
 
 
 class Suspend(Exception):  # noqa: N818 (it is not an error)
-    """Ends a run; the job waits to be run again. Raised by `suspend()` and by `for_inputs`: let it pass."""
+    """Ends a run as suspended. Raised by `suspend()` and `for_inputs`; do not catch it."""
 
 
 # Said by a server whose store is away or full, or in its place: it may work in a moment. Others are faults that stay.
@@ -42,7 +42,7 @@ _PASSING = (429, 502, 503, 504, 507)
 
 
 def is_outage(error: BaseException | None, url: str) -> bool:
-    """Whether this was raised because the server at `url`, or its store, was away; also if it was raised on top of that."""
+    """True if the error, or its cause, is that the server at `url` or its store was unreachable."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -53,7 +53,7 @@ def is_outage(error: BaseException | None, url: str) -> bool:
 
 
 def refusal(status: int, message: str) -> SideJobError:
-    """The exception for an answer that says no."""
+    """Exception for an error response."""
     if status == 404:
         return NotFound(status, message)
     if status == 409:

@@ -1,4 +1,4 @@
-"""How calls get to the server: over kept connections, from threads or from asyncio."""
+"""HTTP transports with kept-alive connections, for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BODY_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Address:
-    """Where the server is, and who is calling."""
+    """Server URL and access token."""
 
     def __init__(self, url: str, token: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the server's address must look like {URL}, not {url!r}")
+            raise ValueError(f"the server URL must have the form {URL}, not {url!r}")
         self.url = url
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
@@ -43,12 +43,12 @@ class Address:
             self.headers["Authorization"] = f"Bearer {token}"
 
     def unreachable(self, error: BaseException) -> Unreachable:
-        raised = Unreachable(f"calling {self.url}: {error or type(error).__name__}")
+        raised = Unreachable(f"cannot call {self.url}: {error or type(error).__name__}")
         raised.url = self.url
         return raised
 
     def answer(self, ask: Ask[T], status: int, body: bytes) -> T:
-        """What the call returns, or raises; who raised it is known then."""
+        """Returns the result of the call, or raises its error with the URL of the server."""
         if not body:
             # All answers have one: this is the piece of an answer, of which the head was cut off.
             raise self.unreachable(EOFError("the connection was closed"))
@@ -60,7 +60,7 @@ class Address:
 
 
 class Transport:
-    """For threads: each has a connection of its own."""
+    """Transport for threads: one connection per thread."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address, self.timeout_s = address, timeout_s
@@ -72,7 +72,7 @@ class Transport:
         return self.address.answer(ask, status, body)
 
     def lines(self, ask: Ask[None]) -> Iterator[bytes]:
-        """The lines of an answer that has no end, as they come. Its end is an outage."""
+        """Yields lines of an endless response; its end counts as an outage."""
         connection = self._connect()
         try:
             connection.request(ask.method, self.address.path + ask.path, ask.encoded(), self.address.headers)
@@ -106,7 +106,7 @@ class Transport:
         return answer
 
     def _kept(self) -> http.client.HTTPConnection | None:
-        """The connection of this thread, unless the server has closed it meanwhile: nothing is sent twice."""
+        """Connection of this thread; a new one if the server has closed it, so that no request is sent twice."""
         connection: http.client.HTTPConnection | None = self._local.__dict__.pop("connection", None)
         if connection is None or connection.sock is None:
             return connection
@@ -122,19 +122,19 @@ class Transport:
         return connection
 
     def close_own(self) -> None:
-        """The connection of this thread, when it ends."""
+        """Closes the connection of this thread."""
         connection: http.client.HTTPConnection | None = self._local.__dict__.pop("connection", None)
         if connection is not None:
             connection.close()
 
     def hang_up(self) -> None:
-        """Ends all connections, also those on which another thread waits for an answer."""
+        """Closes all connections, also those on which another thread waits for a response."""
         for connection in list(self._all):
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """All connections. The next call makes a new one."""
+        """Closes all connections; the next call opens a new one."""
         for connection in list(self._all):
             connection.close()
 
@@ -143,7 +143,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class AsyncTransport:
-    """For asyncio: connections are kept and shared by the tasks of one loop."""
+    """Transport for asyncio: connections are shared by the tasks of one event loop."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address, self.timeout_s = address, timeout_s
@@ -184,7 +184,7 @@ class AsyncTransport:
                 writer.close()
 
     def _kept(self) -> Streams | None:
-        """A connection that the server has not closed meanwhile: nothing is sent twice."""
+        """Returns a connection that the server has not closed, so that no request is sent twice."""
         while self._idle:
             reader, writer = self._idle.pop()
             if not reader.at_eof() and not writer.is_closing():
@@ -197,7 +197,7 @@ class AsyncTransport:
         return await asyncio.open_connection(self.address.host, self.address.port, ssl=tls, limit=LINE_BYTES_MAX)
 
     async def _line(self, reader: asyncio.StreamReader) -> bytes:
-        """A whole line: half a number is another number."""
+        """Reads a complete line: a truncated number would be another number."""
         line = await reader.readline()
         if not line.endswith(b"\n"):
             raise EOFError("the connection was closed")
@@ -220,11 +220,11 @@ class AsyncTransport:
             return b"".join(chunks)
         length = int(headers.get("content-length", "0"))
         if length > BODY_BYTES_MAX:
-            raise SideJobError(502, f"an answer of {length} bytes is more than is read")
+            raise SideJobError(502, f"a response of {length} bytes is too large")
         return await reader.readexactly(length)
 
     async def close(self) -> None:
-        """All connections."""
+        """Closes all connections."""
         while self._idle:
             _, writer = self._idle.pop()
             writer.close()

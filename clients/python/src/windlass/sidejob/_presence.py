@@ -1,4 +1,4 @@
-"""A connection that shows the server that this process is alive."""
+"""Presence connection: tells the server that this process is alive."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ OPENED_WITHIN_S = 5.0
 
 
 class Presence:
-    """Is open for as long as the process lives. When it ends, the server hands the runs of this worker to others.
+    """Connection that stays open while the process lives. When it ends, other workers get the runs of this worker.
 
-    A thread of its own keeps it, with asyncio, too: a loop that is busy for a while is no reason to be taken for dead.
+    Kept by a separate thread, also with asyncio: a busy event loop must not look like a dead process.
     """
 
     def __init__(self, address: Address, worker: str) -> None:
@@ -28,12 +28,12 @@ class Presence:
         self._is_over = threading.Event()
 
     def open(self) -> None:
-        """Opens it; a server that is away, or that knows nothing of this, is no reason not to begin."""
+        """Opens the connection; an unreachable server, or one without this call, does not delay the start."""
         threading.Thread(target=self._keep, daemon=True).start()
         self._opened.wait(OPENED_WITHIN_S)
 
     def close(self) -> None:
-        """Ends it: whatever is still held under this name is run by others."""
+        """Closes the connection: other workers get the runs still held under this name."""
         self._is_over.set()
         self._transport.hang_up()
 
@@ -45,10 +45,10 @@ class Presence:
                     self._opened.set()
                     pause = PAUSE_S
             except Unreachable as error:
-                log.debug("%s; trying again", error)
+                log.debug("%s; retrying", error)
             except SideJobError as error:
                 # An older server: leases alone tell it who is alive.
-                log.info("the server keeps no connections of workers: %s", error)
+                log.info("the server does not support presence connections: %s", error)
                 self._opened.set()
                 return
             self._is_over.wait(pause)

@@ -1,4 +1,4 @@
-"""Which classes work on which queue."""
+"""Registry of worker classes by queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ W = TypeVar("W", bound=type)
 
 @dataclass(frozen=True)
 class Registered:
-    """A class, and what the server is told of it."""
+    """Worker class with its configuration."""
 
     cls: type[Any]
     config: Mapping[str, Json]
@@ -30,10 +30,10 @@ def worker(
     outports: Declared | None = None,
     **config: Json,
 ) -> Callable[[W], W]:
-    """Makes a subclass of `Worker` or `AsyncWorker` the one that works on jobs of its name in this queue.
+    """Decorator: registers a subclass of `Worker` or `AsyncWorker` for jobs of its name in this queue.
 
     Ports are names (`["a", "b"]`) or names with options (`{"b": {"default": 10}}`); the name `*` stands for every name.
-    Whatever else is given is kept by the server with the class, for others to read.
+    Further keyword arguments are stored by the server with the class.
     """
 
     def register(cls: W) -> W:
@@ -41,7 +41,7 @@ def worker(
         taken = _queues.get(queue, {}).get(called)
         # A module that is loaded anew registers the same class again.
         if taken is not None and (taken.cls.__module__, taken.cls.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ValueError(f"{called} in queue {queue} is {taken.cls.__qualname__} already")
+            raise ValueError(f"{called} in queue {queue} is already registered by {taken.cls.__qualname__}")
         told: dict[str, Json] = dict(config)
         if inports is not None:
             told["inports"] = declared(inports)
@@ -57,7 +57,7 @@ def worker(
 
 
 def classes_of(queue: str) -> dict[str, Registered]:
-    """Those that work on this queue."""
+    """Classes of this queue."""
     found = _queues.get(queue)
     if not found:
         raise LookupError(f'no class works on the queue {queue!r}: decorate one with @worker("{queue}")')

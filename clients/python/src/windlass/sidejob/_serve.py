@@ -32,17 +32,17 @@ def serve(
     lease: float | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Works on these queues until the process is told to stop (SIGTERM, Ctrl-C) or `stop` is set.
+    """Runs jobs of these queues until SIGTERM, Ctrl-C, or until `stop` is set.
 
-    A process that dies is noticed by its connection, and its runs are given to others within a second or two; one that
-    is cut off or hangs after `lease` seconds, for which the server has a default.
+    If the process dies, its connection ends, and other workers get its runs within a second or two. If it hangs or is
+    cut off, they get them after `lease` seconds; the server has a default for it.
 
-    Each queue gets `concurrency` threads. All classes decorated for a queue are registered at the server, in place of
-    those that were. Told to stop, it takes nothing more and gives what runs `grace` seconds to end; the rest is given
-    back, and run by another worker. Told a second time, it does not wait.
+    Each queue gets `concurrency` threads. All classes decorated for a queue are registered with the server, and replace
+    the classes registered before. At shutdown no more runs are claimed; current runs have `grace` seconds to end and
+    are then released for other workers. A second signal ends the waiting.
     """
     if not queues or concurrency < 1:
-        raise ValueError("serve needs a queue to work on, and at least one thread for it")
+        raise ValueError("serve requires at least one queue and at least one thread")
     stop = stop or threading.Event()
     server = Server(url, token, {queue: classes_of(queue) for queue in queues}, stop, lease)
     restore = _stop_on_signals(stop)
@@ -63,7 +63,7 @@ def serve(
 
 
 class Server:
-    """The threads that work on some queues, and the one that keeps their runs alive."""
+    """Worker threads of the queues, and the heartbeat thread."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Server:
         self.is_over = threading.Event()
 
     def register(self) -> None:
-        """Tells the server of the classes; waits for one that is not there yet."""
+        """Registers the classes; waits until the server is reachable."""
         for queue, classes in self.queues.items():
             self._insist(calls.register(queue, ending.configs(classes)), until=None)
 
@@ -98,14 +98,14 @@ class Server:
             thread.start()
 
     def drain(self, grace_s: float) -> None:
-        """Waits for what runs. What is not done in time is given back."""
+        """Waits for current runs; releases runs that do not end in time."""
         with self.changed:
             if self.runs:
-                log.info("ending what runs: %d", len(self.runs))
+                log.info("shutting down: waiting for %d runs", len(self.runs))
             self.changed.wait_for(lambda: not self.runs, timeout=grace_s)
             left = list(self.runs.values())
         for run in left:
-            log.warning("job %s is not done; another worker is to run it", run._claimed.job)
+            log.warning("job %s is not finished in time; it is released for another worker", run._claimed.job)
             self._tell(run._claimed, ending.give_back(run._claimed))
         self.is_over.set()
         self._changed()
@@ -128,7 +128,7 @@ class Server:
             try:
                 claimed = self.client._send(claim)
             except Unreachable as error:
-                log.warning("%s; trying again", error)
+                log.warning("%s; retrying", error)
                 # One that comes back may be another one, which knows nothing of our classes.
                 self.stop.wait(ending.PAUSE_S)
                 self.register()
@@ -182,7 +182,7 @@ class Server:
             self.stop.wait(ending.AFTER_OUTAGE_S)
 
     def _tell(self, claimed: Claimed, ask: Ask[str]) -> None:
-        """Again and again while the server is away, for as long as it would still listen."""
+        """Retries while the server is unreachable, until the lease has expired."""
         until = time.monotonic() + claimed.lease_s
         try:
             try:
@@ -207,7 +207,7 @@ class Server:
                     if until is None:
                         return
                     raise
-                log.warning("%s; trying again", error)
+                log.warning("%s; retrying", error)
                 if until is None:
                     self.stop.wait(pause)
                 else:
@@ -219,7 +219,7 @@ class Server:
         self.stop.set()
 
     def _keep_alive(self) -> None:
-        """Signs of life for everything that runs, also while it is being drained."""
+        """Sends heartbeats for all runs, also during shutdown."""
         with Client(self.url, token=self.token, timeout=ending.BEAT_WITHIN_S) as client:
             while not self.is_over.is_set():
                 with self.changed:
@@ -239,15 +239,15 @@ class Server:
             try:
                 run._is_lost = not client._send(calls.refresh_lock(claimed.job, claimed.token, claimed.lease_s))
             except Unreachable as error:
-                log.warning("job %s: no sign of life: %s", claimed.job, error)
+                log.warning("job %s: cannot send a heartbeat: %s", claimed.job, error)
             except SideJobError:
                 run._is_lost = True
             if run._is_lost and claimed.token in self.runs:
-                log.warning("job %s: the run is not this worker's any more", claimed.job)
+                log.warning("job %s: the lease of this run is lost", claimed.job)
 
 
 async def perform_async(client: AsyncClient, run: Any, claimed: Claimed) -> BaseException | None:
-    """Runs it; answers with what it raised."""
+    """Runs the job; returns the exception that it raised."""
     try:
         with client.log_context(job=claimed.job):
             if claimed.kind == "shutdown":
@@ -262,14 +262,14 @@ async def perform_async(client: AsyncClient, run: Any, claimed: Claimed) -> Base
 
 
 def _stop_on_signals(stop: threading.Event) -> Callable[[], None]:
-    """Answers with what undoes it."""
+    """Returns a function that restores the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
 
     def told(number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             os._exit(128 + number)
-        log.info("told to stop by %s; once more to stop at once", signal.Signals(number).name)
+        log.info("shutting down after %s; send the signal again to exit at once", signal.Signals(number).name)
         stop.set()
 
     before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}

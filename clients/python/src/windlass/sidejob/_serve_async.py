@@ -29,17 +29,17 @@ async def serve_async(
     lease: float | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Works on these queues until the process is told to stop (SIGTERM, Ctrl-C) or `stop` is set.
+    """Runs jobs of these queues until SIGTERM, Ctrl-C, or until `stop` is set.
 
-    A process that dies is noticed by its connection, and its runs are given to others within a second or two; one that
-    is cut off or hangs after `lease` seconds, for which the server has a default.
+    If the process dies, its connection ends, and other workers get its runs within a second or two. If it hangs or is
+    cut off, they get them after `lease` seconds; the server has a default for it.
 
-    Each queue gets `concurrency` tasks. All classes decorated for a queue are registered at the server, in place of those
-    that were; subclasses of `Worker` run in threads. Told to stop, it takes nothing more and gives what runs `grace`
-    seconds to end; the rest is cancelled and given back, and run by another worker.
+    Each queue gets `concurrency` tasks. All classes decorated for a queue are registered with the server and replace
+    the classes registered before; subclasses of `Worker` run in threads. At shutdown no more runs are claimed; current
+    runs have `grace` seconds to end, and are then cancelled and released for other workers.
     """
     if not queues or concurrency < 1:
-        raise ValueError("serve_async needs a queue to work on, and at least one task for it")
+        raise ValueError("serve_async requires at least one queue and at least one task")
     stop = stop or asyncio.Event()
     server = AsyncServer(url, token, {queue: classes_of(queue) for queue in queues}, stop, lease)
     told = _stop_on_signals(stop)
@@ -59,7 +59,7 @@ async def serve_async(
 
 
 class AsyncServer:
-    """The tasks that work on some queues."""
+    """Worker tasks of the queues."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class AsyncServer:
         self.threads.close()
 
     async def register(self) -> None:
-        """Tells the server of the classes; waits for one that is not there yet."""
+        """Registers the classes; waits until the server is reachable."""
         for queue, classes in self.queues.items():
             await self._insist(calls.register(queue, ending.configs(classes)), until=None)
 
     async def drain(self, tasks: list[asyncio.Task[None]], grace_s: float) -> None:
-        """Waits for what runs. What is not done in time is given back."""
+        """Waits for current runs; releases runs that do not end in time."""
         if self.running:
-            log.info("ending what runs: %d", self.running)
+            log.info("shutting down: waiting for %d runs", self.running)
         _, left = await asyncio.wait(tasks, timeout=max(grace_s, ending.CLAIM_WAIT_S if not self.running else 0))
         for task in left:
             task.cancel()
@@ -109,7 +109,7 @@ class AsyncServer:
             try:
                 claimed = await self.client._send(claim)
             except Unreachable as error:
-                log.warning("%s; trying again", error)
+                log.warning("%s; retrying", error)
                 # One that comes back may be another one, which knows nothing of our classes.
                 await asyncio.sleep(ending.PAUSE_S)
                 await self.register()
@@ -136,7 +136,7 @@ class AsyncServer:
             if ask is not None:
                 await self._tell(claimed, ask)
         except asyncio.CancelledError:
-            log.warning("job %s is not done; another worker is to run it", claimed.job)
+            log.warning("job %s is not finished in time; it is released for another worker", claimed.job)
             await self._tell(claimed, ending.give_back(claimed))
             raise
         finally:
@@ -157,7 +157,7 @@ class AsyncServer:
         return None
 
     async def _tell(self, claimed: Claimed, ask: Ask[str]) -> None:
-        """Again and again while the server is away, for as long as it would still listen."""
+        """Retries while the server is unreachable, until the lease has expired."""
         until = time.monotonic() + claimed.lease_s
         try:
             try:
@@ -181,12 +181,12 @@ class AsyncServer:
                     return
                 if until is not None and time.monotonic() + pause > until:
                     raise
-                log.warning("%s; trying again", error)
+                log.warning("%s; retrying", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, ending.PAUSE_MAX_S)
 
     async def _keep_alive(self, run: Any) -> None:
-        """Signs of life, until it is cancelled with the end of the run."""
+        """Sends heartbeats until cancelled at the end of the run."""
         claimed = run._claimed
         while not run._is_lost:
             await asyncio.sleep(claimed.lease_s / ending.BEATS_PER_LEASE)
@@ -195,14 +195,14 @@ class AsyncServer:
                     calls.refresh_lock(claimed.job, claimed.token, claimed.lease_s)
                 )
             except Unreachable as error:
-                log.warning("job %s: no sign of life: %s", claimed.job, error)
+                log.warning("job %s: cannot send a heartbeat: %s", claimed.job, error)
             except SideJobError:
                 run._is_lost = True
-        log.warning("job %s: the run is not this worker's any more", claimed.job)
+        log.warning("job %s: the lease of this run is lost", claimed.job)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> list[signal.Signals]:
-    """Answers with those that are listened to."""
+    """Returns the signals that are handled."""
     told = []
     for number in (signal.SIGTERM, signal.SIGINT):
         try:

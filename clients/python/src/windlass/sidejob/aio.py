@@ -17,7 +17,7 @@ from ._http import URL, Address, AsyncTransport
 
 
 class AsyncClient:
-    """Makes jobs and finds them, within one event loop."""
+    """Client: creates and looks up jobs. Belongs to one event loop."""
 
     def __init__(self, url: str = URL, *, token: str | None = None, timeout: float = 30.0) -> None:
         self._transport = AsyncTransport(Address(url, token), timeout)
@@ -36,7 +36,7 @@ class AsyncClient:
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> AsyncJob:
-        """Makes a job and runs it, at once or at a time. `args` are what `perform` gets, each time."""
+        """Creates a job and runs it, now or at the given time. `args` are passed to `perform` in every run."""
         parent_id = parent.id if isinstance(parent, AsyncJob) else parent
         asked = calls.create(
             queue, cls, args, parent=parent_id, name=name, by=by, at=at, wait=wait, inports=inports, outports=outports
@@ -44,37 +44,37 @@ class AsyncClient:
         return AsyncJob(self, await self._send(asked))
 
     def job(self, id: int) -> AsyncJob:
-        """That job, whether there is one or not."""
+        """Returns the job with this id, without checking that it exists."""
         return AsyncJob(self, id)
 
     async def find(self, id: int) -> AsyncJob | None:
-        """That job, if there is one."""
+        """Returns the job with this id, or `None` if it does not exist."""
         job = self.job(id)
         return job if await job.exists() else None
 
     async def register(self, queue: str, classes: Mapping[str, Mapping[str, Json]]) -> None:
-        """All classes of a queue. `serve` does it for you."""
+        """Registers all classes of a queue. `serve` does this itself."""
         await self._send(calls.register(queue, classes))
 
     async def registered(self, queue: str) -> dict[str, Json]:
-        """The classes of a queue."""
+        """Returns the registered classes of a queue."""
         return await self._send(calls.registered(queue))
 
     async def logs(self, *, limit: int | None = None, after: int | None = None) -> list[dict[str, Json]]:
-        """What happened, oldest first."""
+        """Returns log entries, oldest first."""
         return await self._send(calls.logs(limit, after))
 
     async def clear_logs(self) -> list[dict[str, Json]]:
-        """What happened; exactly that is gone from the log then."""
+        """Returns the log entries and deletes exactly these."""
         return await self._send(calls.clear_logs())
 
     async def log(self, **entry: Json) -> None:
-        """Adds an entry."""
+        """Adds an entry to the log."""
         await self._send(calls.log(entry))
 
     @contextmanager
     def log_context(self, **fields: Json) -> Iterator[None]:
-        """Within it, all entries that come of this task's calls carry these fields."""
+        """Context manager: log entries caused by calls of this task carry these fields."""
         reset = calls._log_context.set({**calls._log_context.get(), **fields})
         try:
             yield
@@ -93,7 +93,7 @@ class AsyncClient:
 
 
 class AsyncJob:
-    """A job. Two are equal if they are the same job."""
+    """A job. Two objects are equal if they have the same id."""
 
     def __init__(self, client: AsyncClient, id: int) -> None:
         self.client, self.id = client, id
@@ -109,11 +109,11 @@ class AsyncJob:
         return f"job:{self.id}"
 
     async def info(self) -> JobInfo:
-        """All about it."""
+        """Returns status, state, ports and children."""
         return await self._send(calls.info(self.id))
 
     async def exists(self) -> bool:
-        """Whether there is such a job."""
+        """True if the job exists."""
         try:
             await self.info()
         except NotFound:
@@ -121,15 +121,15 @@ class AsyncJob:
         return True
 
     async def status(self) -> str:
-        """queued, running, suspended, completed, failed, terminating or terminated."""
+        """Returns queued, running, suspended, completed, failed, terminating or terminated."""
         return (await self.info()).status
 
     async def set_status(self, status: str) -> str:
-        """Puts it into a status; during a run that holds when the run ends."""
+        """Sets the status; during a run, this takes effect when the run ends."""
         return await self._send(calls.set_status(self.id, status))
 
     async def wait(self, *statuses: str, within: float = 30.0) -> str:
-        """Waits until it is in one of these statuses; `TimeoutError` if that takes longer."""
+        """Waits until the job has one of these statuses; raises `TimeoutError` after `within` seconds."""
         until = time.monotonic() + within
         while (status := await self.status()) not in statuses:
             if time.monotonic() > until:
@@ -145,32 +145,32 @@ class AsyncJob:
         wait: float | None = None,
         parent: bool = False,
     ) -> AsyncJob | None:
-        """Runs it, or its parent; answers who was run. One that failed or is terminated is only run with `force`."""
+        """Runs the job, or its parent; returns the job that runs. A failed or terminated job runs only with `force`."""
         ran = await self._send(calls.run(self.id, force=force, at=at, wait=wait, parent=parent))
         return None if ran is None else AsyncJob(self.client, ran)
 
     async def terminate(self, *, recursive: bool = False) -> str:
-        """Gives it its last run, and with `recursive` all its descendants theirs."""
+        """Terminates the job, and with `recursive` all its descendants."""
         return await self._send(calls.terminate(self.id, recursive=recursive))
 
     async def delete(self) -> bool:
-        """Deletes it with all its descendants, if all of them are terminated."""
+        """Deletes the job and its descendants if all of them are terminated."""
         return await self._send(calls.delete(self.id))
 
     async def state(self) -> dict[str, Json]:
-        """What it keeps, and what the server keeps of it."""
+        """Returns the whole state: the job's own keys and those of the server."""
         return await self._send(calls.state(self.id))
 
     async def get(self, key: str, otherwise: Json = None) -> Json:
-        """One value of its state."""
+        """Returns one value of the state."""
         return (await self.state()).get(key, otherwise)
 
     async def set(self, **values: Json) -> None:
-        """Sets values of its state; others stay."""
+        """Sets values of the state; other keys do not change."""
         await self._send(calls.set_state(self.id, values))
 
     async def unset(self, *keys: str) -> None:
-        """Forgets values of its state."""
+        """Deletes keys of the state."""
         await self._send(calls.unset(self.id, keys))
 
     async def queue(
@@ -184,7 +184,7 @@ class AsyncJob:
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> AsyncJob:
-        """Makes a child. Whenever it has run, its parent is run."""
+        """Creates a child. Each time a run of the child ends, its parent runs."""
         return await self.client.queue(
             queue,
             cls,
@@ -199,49 +199,49 @@ class AsyncJob:
         )
 
     async def children(self) -> dict[str, AsyncJob]:
-        """Its children by name."""
+        """Returns the children by name."""
         return {name: AsyncJob(self.client, id) for name, id in (await self._send(calls.children(self.id))).items()}
 
     async def child(self, name: str) -> AsyncJob | None:
-        """One child."""
+        """Returns a child by name, or `None`."""
         id = await self._send(calls.child(self.id, name))
         return None if id is None else AsyncJob(self.client, id)
 
     async def parent(self) -> AsyncJob | None:
-        """Its parent."""
+        """Returns the parent, or `None`."""
         id = (await self.info()).parent
         return None if id is None else AsyncJob(self.client, id)
 
     async def adopt(self, orphan: AsyncJob, name: str) -> None:
-        """Makes a job without a parent its child."""
+        """Adopts a job that has no parent."""
         await self._send(calls.adopt(self.id, orphan.id, name))
 
     async def disown(self, child: AsyncJob | str) -> None:
-        """Lets a child go, by its name or itself."""
+        """Disowns a child, given by name or as a job."""
         await self._send(calls.disown(self.id, child if isinstance(child, str) else child.id))
 
     def input(self, name: str) -> AsyncPort:
-        """An input port. What is written to it runs the job."""
+        """Returns an input port. A write to it runs the job."""
         return AsyncPort(self, "inports", name)
 
     def output(self, name: str) -> AsyncPort:
-        """An output port. What is written to it runs the parent."""
+        """Returns an output port. A write to it runs the parent."""
         return AsyncPort(self, "outports", name)
 
     async def set_ports(self, *, inports: Declared | None = None, outports: Declared | None = None) -> None:
-        """All ports there are to be, beside those of its class."""
+        """Sets the complete list of ports, in addition to those of the class."""
         await self._send(calls.set_ports(self.id, inports, outports))
 
     async def lock(self, ttl: float) -> str | None:
-        """Keeps workers away for so many seconds. Answers with the key, or `None` if somebody else has one."""
+        """Locks the job against workers for `ttl` seconds. Returns the token, or `None` if the job is locked."""
         return await self._send(calls.lock(self.id, ttl))
 
     async def refresh_lock(self, token: str, ttl: float) -> bool:
-        """More time for a lock."""
+        """Extends a lock."""
         return await self._send(calls.refresh_lock(self.id, token, ttl))
 
     async def unlock(self, token: str) -> bool:
-        """Lets workers in again."""
+        """Unlocks the job."""
         return await self._send(calls.unlock(self.id, token))
 
     async def _write(self, port: AsyncPort, values: Sequence[Json]) -> None:
@@ -249,7 +249,7 @@ class AsyncJob:
 
 
 class AsyncPort:
-    """A queue of values, with a default for when it is empty."""
+    """A port: a queue of values, with an optional default that is read when the queue is empty."""
 
     def __init__(self, job: AsyncJob, side: Side, name: str) -> None:
         self.job, self.side, self.name = job, side, name
@@ -258,15 +258,15 @@ class AsyncPort:
         return f"{self.job!r}.{self.side}.{self.name}"
 
     async def info(self) -> PortInfo:
-        """How it is."""
+        """Returns size and default."""
         return await self.job._send(calls.port_info(self.job.id, self.side, self.name))
 
     async def size(self) -> int:
-        """Values that wait; a default is none of them."""
+        """Returns the number of queued values, without the default."""
         return (await self.info()).size
 
     async def read(self, otherwise: Json = MISSING) -> Json:
-        """The oldest value, else the default, else `otherwise`; without that, `Empty` is raised."""
+        """Takes the oldest value, else returns the default, else `otherwise`; raises `Empty` if there is none."""
         value = await self.job._send(calls.read(self.job.id, self.side, self.name))
         if value is not MISSING:
             return value
@@ -275,30 +275,30 @@ class AsyncPort:
         raise Empty(f"{self!r} is empty")
 
     async def entries(self) -> list[Json]:
-        """All values, oldest first; the port is empty then."""
+        """Takes all values, oldest first."""
         return await self.job._send(calls.entries(self.job.id, self.side, self.name))
 
     async def write(self, *values: Json) -> None:
-        """Appends, and runs who is to hear of it. Within an iteration of `for_inputs` it happens when that has ended."""
+        """Appends values and runs the job or its parent; within `for_inputs`, when the iteration ends."""
         if values:
             await self.job._write(self, values)
 
     async def set_default(self, default: Json) -> None:
-        """What is read when it is empty; `None` is a value like others. Runs nobody."""
+        """Sets the default, which may be `None`. Runs no job."""
         await self.job._send(calls.set_default(self.job.id, self.side, self.name, default))
 
     async def clear_default(self) -> None:
-        """From now on there is none."""
+        """Removes the default."""
         await self.job._send(calls.set_default(self.job.id, self.side, self.name, MISSING))
 
     async def connect(self, *to: AsyncPort) -> list[Json]:
-        """Moves all values, and copies the default, to each of these ports. Answers with what was moved."""
+        """Moves all values to each of these ports, and copies the default. Returns the moved values."""
         ports = [calls.port_at(port.job.id, port.side, port.name) for port in to]
         return await self.job._send(calls.connect(self.job.id, self.side, self.name, ports))
 
 
 class AsyncWorker(AsyncJob):
-    """A job while it runs. Subclass it, decorate it with `@worker("queue")`, and write `perform`."""
+    """A job during a run. Subclass it, decorate the class with `@worker("queue")`, and define `perform`."""
 
     def __init__(self, client: AsyncClient, claimed: Claimed) -> None:
         super().__init__(client, claimed.job)
@@ -314,28 +314,28 @@ class AsyncWorker(AsyncJob):
         raise NotImplementedError(f"{type(self).__name__} has no perform")
 
     async def shutdown(self) -> None:
-        """The last run of a job that is terminated."""
+        """Last run of a terminated job."""
 
     @classmethod
     def wants_shutdown(cls) -> bool:
-        """Whether it has a `shutdown` of its own."""
+        """True if the class defines `shutdown`."""
         return cls.shutdown is not AsyncWorker.shutdown
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run is not this worker's any more: then it may as well stop."""
+        """True if the lease of the run is lost; the run should then stop."""
         return self._is_lost
 
     def suspend(self) -> None:
-        """Ends the run here; the job waits to be run again."""
+        """Ends the run; the job is suspended until its next run."""
         raise Suspend
 
     async def for_inputs(self, *names: str) -> AsyncIterator[tuple[Json, ...]]:
-        """One value of each input, again and again, until there are no more sets of them.
+        """Yields one value of each input per iteration, until an input is empty.
 
-        If some inputs have values and others have neither values nor a default, the job is suspended. What an iteration
-        writes to the job's own ports is written when it ends, in one step with having read its inputs: it happens as a
-        whole or, if it fails, not at all, and the inputs are there again.
+        If some inputs have values and others have neither values nor a default, the job is suspended. Values that an
+        iteration writes to the job's own ports are written when it ends, atomically with reading its inputs. If the
+        iteration fails, nothing is written and the inputs return to their ports.
         """
         while True:
             writes, self._writes, self._is_iterating = self._writes, [], False
@@ -358,7 +358,7 @@ class AsyncWorker(AsyncJob):
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> AsyncJob:
-        """Makes a child. Whenever it has run, this job is run."""
+        """Creates a child. Each time a run of the child ends, this job runs."""
         asked = calls.create(
             queue,
             cls,

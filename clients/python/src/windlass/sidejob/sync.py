@@ -16,7 +16,7 @@ from ._http import URL, Address, Transport
 
 
 class Client:
-    """Makes jobs and finds them. May be shared by threads."""
+    """Client: creates and looks up jobs. Can be shared by threads."""
 
     def __init__(self, url: str = URL, *, token: str | None = None, timeout: float = 30.0) -> None:
         self._transport = Transport(Address(url, token), timeout)
@@ -35,7 +35,7 @@ class Client:
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> Job:
-        """Makes a job and runs it, at once or at a time. `args` are what `perform` gets, each time."""
+        """Creates a job and runs it, now or at the given time. `args` are passed to `perform` in every run."""
         parent_id = parent.id if isinstance(parent, Job) else parent
         asked = calls.create(
             queue, cls, args, parent=parent_id, name=name, by=by, at=at, wait=wait, inports=inports, outports=outports
@@ -43,37 +43,37 @@ class Client:
         return Job(self, self._send(asked))
 
     def job(self, id: int) -> Job:
-        """That job, whether there is one or not."""
+        """Returns the job with this id, without checking that it exists."""
         return Job(self, id)
 
     def find(self, id: int) -> Job | None:
-        """That job, if there is one."""
+        """Returns the job with this id, or `None` if it does not exist."""
         job = self.job(id)
         return job if job.exists() else None
 
     def register(self, queue: str, classes: Mapping[str, Mapping[str, Json]]) -> None:
-        """All classes of a queue. `serve` does it for you."""
+        """Registers all classes of a queue. `serve` does this itself."""
         self._send(calls.register(queue, classes))
 
     def registered(self, queue: str) -> dict[str, Json]:
-        """The classes of a queue."""
+        """Returns the registered classes of a queue."""
         return self._send(calls.registered(queue))
 
     def logs(self, *, limit: int | None = None, after: int | None = None) -> list[dict[str, Json]]:
-        """What happened, oldest first."""
+        """Returns log entries, oldest first."""
         return self._send(calls.logs(limit, after))
 
     def clear_logs(self) -> list[dict[str, Json]]:
-        """What happened; exactly that is gone from the log then."""
+        """Returns the log entries and deletes exactly these."""
         return self._send(calls.clear_logs())
 
     def log(self, **entry: Json) -> None:
-        """Adds an entry."""
+        """Adds an entry to the log."""
         self._send(calls.log(entry))
 
     @contextmanager
     def log_context(self, **fields: Json) -> Iterator[None]:
-        """Within it, all entries that come of this thread's calls carry these fields."""
+        """Context manager: log entries caused by calls of this thread carry these fields."""
         reset = calls._log_context.set({**calls._log_context.get(), **fields})
         try:
             yield
@@ -92,7 +92,7 @@ class Client:
 
 
 class Job:
-    """A job. Two are equal if they are the same job."""
+    """A job. Two objects are equal if they have the same id."""
 
     def __init__(self, client: Client, id: int) -> None:
         self.client, self.id = client, id
@@ -108,11 +108,11 @@ class Job:
         return f"job:{self.id}"
 
     def info(self) -> JobInfo:
-        """All about it."""
+        """Returns status, state, ports and children."""
         return self._send(calls.info(self.id))
 
     def exists(self) -> bool:
-        """Whether there is such a job."""
+        """True if the job exists."""
         try:
             self.info()
         except NotFound:
@@ -121,15 +121,15 @@ class Job:
 
     @property
     def status(self) -> str:
-        """queued, running, suspended, completed, failed, terminating or terminated."""
+        """Returns queued, running, suspended, completed, failed, terminating or terminated."""
         return self.info().status
 
     def set_status(self, status: str) -> str:
-        """Puts it into a status; during a run that holds when the run ends."""
+        """Sets the status; during a run, this takes effect when the run ends."""
         return self._send(calls.set_status(self.id, status))
 
     def wait(self, *statuses: str, within: float = 30.0) -> str:
-        """Waits until it is in one of these statuses; `TimeoutError` if that takes longer."""
+        """Waits until the job has one of these statuses; raises `TimeoutError` after `within` seconds."""
         until = time.monotonic() + within
         while (status := self.status) not in statuses:
             if time.monotonic() > until:
@@ -145,32 +145,32 @@ class Job:
         wait: float | None = None,
         parent: bool = False,
     ) -> Job | None:
-        """Runs it, or its parent; answers who was run. One that failed or is terminated is only run with `force`."""
+        """Runs the job, or its parent; returns the job that runs. A failed or terminated job runs only with `force`."""
         ran = self._send(calls.run(self.id, force=force, at=at, wait=wait, parent=parent))
         return None if ran is None else Job(self.client, ran)
 
     def terminate(self, *, recursive: bool = False) -> str:
-        """Gives it its last run, and with `recursive` all its descendants theirs."""
+        """Terminates the job, and with `recursive` all its descendants."""
         return self._send(calls.terminate(self.id, recursive=recursive))
 
     def delete(self) -> bool:
-        """Deletes it with all its descendants, if all of them are terminated."""
+        """Deletes the job and its descendants if all of them are terminated."""
         return self._send(calls.delete(self.id))
 
     def state(self) -> dict[str, Json]:
-        """What it keeps, and what the server keeps of it."""
+        """Returns the whole state: the job's own keys and those of the server."""
         return self._send(calls.state(self.id))
 
     def get(self, key: str, otherwise: Json = None) -> Json:
-        """One value of its state."""
+        """Returns one value of the state."""
         return self.state().get(key, otherwise)
 
     def set(self, **values: Json) -> None:
-        """Sets values of its state; others stay."""
+        """Sets values of the state; other keys do not change."""
         self._send(calls.set_state(self.id, values))
 
     def unset(self, *keys: str) -> None:
-        """Forgets values of its state."""
+        """Deletes keys of the state."""
         self._send(calls.unset(self.id, keys))
 
     def queue(
@@ -184,7 +184,7 @@ class Job:
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> Job:
-        """Makes a child. Whenever it has run, its parent is run."""
+        """Creates a child. Each time a run of the child ends, its parent runs."""
         return self.client.queue(
             queue,
             cls,
@@ -199,49 +199,49 @@ class Job:
         )
 
     def children(self) -> dict[str, Job]:
-        """Its children by name."""
+        """Returns the children by name."""
         return {name: Job(self.client, id) for name, id in self._send(calls.children(self.id)).items()}
 
     def child(self, name: str) -> Job | None:
-        """One child."""
+        """Returns a child by name, or `None`."""
         id = self._send(calls.child(self.id, name))
         return None if id is None else Job(self.client, id)
 
     def parent(self) -> Job | None:
-        """Its parent."""
+        """Returns the parent, or `None`."""
         id = self.info().parent
         return None if id is None else Job(self.client, id)
 
     def adopt(self, orphan: Job, name: str) -> None:
-        """Makes a job without a parent its child."""
+        """Adopts a job that has no parent."""
         self._send(calls.adopt(self.id, orphan.id, name))
 
     def disown(self, child: Job | str) -> None:
-        """Lets a child go, by its name or itself."""
+        """Disowns a child, given by name or as a job."""
         self._send(calls.disown(self.id, child if isinstance(child, str) else child.id))
 
     def input(self, name: str) -> Port:
-        """An input port. What is written to it runs the job."""
+        """Returns an input port. A write to it runs the job."""
         return Port(self, "inports", name)
 
     def output(self, name: str) -> Port:
-        """An output port. What is written to it runs the parent."""
+        """Returns an output port. A write to it runs the parent."""
         return Port(self, "outports", name)
 
     def set_ports(self, *, inports: Declared | None = None, outports: Declared | None = None) -> None:
-        """All ports there are to be, beside those of its class."""
+        """Sets the complete list of ports, in addition to those of the class."""
         self._send(calls.set_ports(self.id, inports, outports))
 
     def lock(self, ttl: float) -> str | None:
-        """Keeps workers away for so many seconds. Answers with the key, or `None` if somebody else has one."""
+        """Locks the job against workers for `ttl` seconds. Returns the token, or `None` if the job is locked."""
         return self._send(calls.lock(self.id, ttl))
 
     def refresh_lock(self, token: str, ttl: float) -> bool:
-        """More time for a lock."""
+        """Extends a lock."""
         return self._send(calls.refresh_lock(self.id, token, ttl))
 
     def unlock(self, token: str) -> bool:
-        """Lets workers in again."""
+        """Unlocks the job."""
         return self._send(calls.unlock(self.id, token))
 
     def _write(self, port: Port, values: Sequence[Json]) -> None:
@@ -249,7 +249,7 @@ class Job:
 
 
 class Port:
-    """A queue of values, with a default for when it is empty."""
+    """A port: a queue of values, with an optional default that is read when the queue is empty."""
 
     def __init__(self, job: Job, side: Side, name: str) -> None:
         self.job, self.side, self.name = job, side, name
@@ -258,15 +258,15 @@ class Port:
         return f"{self.job!r}.{self.side}.{self.name}"
 
     def info(self) -> PortInfo:
-        """How it is."""
+        """Returns size and default."""
         return self.job._send(calls.port_info(self.job.id, self.side, self.name))
 
     def size(self) -> int:
-        """Values that wait; a default is none of them."""
+        """Returns the number of queued values, without the default."""
         return self.info().size
 
     def read(self, otherwise: Json = MISSING) -> Json:
-        """The oldest value, else the default, else `otherwise`; without that, `Empty` is raised."""
+        """Takes the oldest value, else returns the default, else `otherwise`; raises `Empty` if there is none."""
         value = self.job._send(calls.read(self.job.id, self.side, self.name))
         if value is not MISSING:
             return value
@@ -275,30 +275,30 @@ class Port:
         raise Empty(f"{self!r} is empty")
 
     def entries(self) -> list[Json]:
-        """All values, oldest first; the port is empty then."""
+        """Takes all values, oldest first."""
         return self.job._send(calls.entries(self.job.id, self.side, self.name))
 
     def write(self, *values: Json) -> None:
-        """Appends, and runs who is to hear of it. Within an iteration of `for_inputs` it happens when that has ended."""
+        """Appends values and runs the job or its parent; within `for_inputs`, when the iteration ends."""
         if values:
             self.job._write(self, values)
 
     def set_default(self, default: Json) -> None:
-        """What is read when it is empty; `None` is a value like others. Runs nobody."""
+        """Sets the default, which may be `None`. Runs no job."""
         self.job._send(calls.set_default(self.job.id, self.side, self.name, default))
 
     def clear_default(self) -> None:
-        """From now on there is none."""
+        """Removes the default."""
         self.job._send(calls.set_default(self.job.id, self.side, self.name, MISSING))
 
     def connect(self, *to: Port) -> list[Json]:
-        """Moves all values, and copies the default, to each of these ports. Answers with what was moved."""
+        """Moves all values to each of these ports, and copies the default. Returns the moved values."""
         ports = [calls.port_at(port.job.id, port.side, port.name) for port in to]
         return self.job._send(calls.connect(self.job.id, self.side, self.name, ports))
 
 
 class Worker(Job):
-    """A job while it runs. Subclass it, decorate it with `@worker("queue")`, and write `perform`."""
+    """A job during a run. Subclass it, decorate the class with `@worker("queue")`, and define `perform`."""
 
     def __init__(self, client: Client, claimed: Claimed) -> None:
         super().__init__(client, claimed.job)
@@ -314,28 +314,28 @@ class Worker(Job):
         raise NotImplementedError(f"{type(self).__name__} has no perform")
 
     def shutdown(self) -> None:
-        """The last run of a job that is terminated."""
+        """Last run of a terminated job."""
 
     @classmethod
     def wants_shutdown(cls) -> bool:
-        """Whether it has a `shutdown` of its own."""
+        """True if the class defines `shutdown`."""
         return cls.shutdown is not Worker.shutdown
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run is not this worker's any more: then it may as well stop."""
+        """True if the lease of the run is lost; the run should then stop."""
         return self._is_lost
 
     def suspend(self) -> None:
-        """Ends the run here; the job waits to be run again."""
+        """Ends the run; the job is suspended until its next run."""
         raise Suspend
 
     def for_inputs(self, *names: str) -> Iterator[tuple[Json, ...]]:
-        """One value of each input, again and again, until there are no more sets of them.
+        """Yields one value of each input per iteration, until an input is empty.
 
-        If some inputs have values and others have neither values nor a default, the job is suspended. What an iteration
-        writes to the job's own ports is written when it ends, in one step with having read its inputs: it happens as a
-        whole or, if it fails, not at all, and the inputs are there again.
+        If some inputs have values and others have neither values nor a default, the job is suspended. Values that an
+        iteration writes to the job's own ports are written when it ends, atomically with reading its inputs. If the
+        iteration fails, nothing is written and the inputs return to their ports.
         """
         while True:
             writes, self._writes, self._is_iterating = self._writes, [], False
@@ -358,7 +358,7 @@ class Worker(Job):
         inports: Declared | None = None,
         outports: Declared | None = None,
     ) -> Job:
-        """Makes a child. Whenever it has run, this job is run."""
+        """Creates a child. Each time a run of the child ends, this job runs."""
         asked = calls.create(
             queue,
             cls,

@@ -33,17 +33,17 @@ fn null_is_absent_and_burst_defaults_to_a_second() {
 
 #[test]
 fn a_malformed_limit_says_what_is_wrong() {
-    let id = "id must be a text of 1 to 255 bytes without control characters";
+    let id = "id must be a string of 1 to 255 bytes without control characters";
     let good = r#"{"matcher":{"all":[]},"max_running":1}"#;
     check_bad("", good, id);
     check_bad("a\u{1f}b", good, id);
     check_bad(&"x".repeat(256), good, id);
-    check_bad("b", r#"{"id":"a","matcher":{}}"#, "id must be the id it is stored under, or absent");
+    check_bad("b", r#"{"id":"a","matcher":{}}"#, "id must be absent, or equal to the id in the path");
     check_bad("m", "[]", "a limit must be an object");
     check_bad("m", "{}", "matcher: must be an object");
-    check_bad("m", r#"{"matcher":{"name":1}}"#, "matcher/name: must be a text");
-    check_bad("m", r#"{"matcher":{"all":[]}}"#, "a limit needs a rate, max_running or both");
-    check_bad("m", r#"{"matcher":{"all":[]},"max_runing":1}"#, r#"a limit has no field "max_runing""#);
+    check_bad("m", r#"{"matcher":{"name":1}}"#, "matcher/name: must be a string");
+    check_bad("m", r#"{"matcher":{"all":[]}}"#, "a limit requires rate, max_running or both");
+    check_bad("m", r#"{"matcher":{"all":[]},"max_runing":1}"#, r#"unknown field "max_runing" in a limit"#);
     let whole = "must be a whole number from 1 to 4294967295";
     for bad in ["0", "-1", "1.5", "4294967296", r#""1""#] {
         let json = format!(r#"{{"matcher":{{"all":[]}},"max_running":{bad}}}"#);

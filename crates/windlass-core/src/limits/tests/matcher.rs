@@ -157,19 +157,19 @@ fn the_payload_is_needed_only_where_it_decides() {
 fn a_malformed_matcher_says_where_and_what() {
     check_bad("null", "matcher: must be an object");
     check_bad("[]", "matcher: must be an object");
-    check_bad("{}", "matcher: needs a condition: name, name_glob, queue, arg, priority, all, any or not");
-    check_bad(r#"{"nmae":"x"}"#, r#"matcher: has no condition or field named "nmae""#);
-    check_bad(r#"{"name":"x","op":"eq"}"#, r#"matcher: has no condition or field named "op""#);
+    check_bad("{}", "matcher: requires a condition: name, name_glob, queue, arg, priority, all, any or not");
+    check_bad(r#"{"nmae":"x"}"#, r#"matcher: has an unknown condition or field "nmae""#);
+    check_bad(r#"{"name":"x","op":"eq"}"#, r#"matcher: has an unknown condition or field "op""#);
     check_bad(
         r#"{"name":"x","queue":"y"}"#,
-        "matcher: holds more than one condition (name and queue); join them with all or any",
+        "matcher: contains more than one condition (name and queue); combine them with all or any",
     );
-    check_bad(r#"{"name":7}"#, "matcher/name: must be a text");
-    check_bad(r#"{"name_glob":null}"#, "matcher/name_glob: must be a text");
-    check_bad(r#"{"queue":[]}"#, "matcher/queue: must be a text");
+    check_bad(r#"{"name":7}"#, "matcher/name: must be a string");
+    check_bad(r#"{"name_glob":null}"#, "matcher/name_glob: must be a string");
+    check_bad(r#"{"queue":[]}"#, "matcher/queue: must be a string");
     check_bad(r#"{"all":{}}"#, "matcher/all: must be a list of conditions");
     check_bad(r#"{"not":[{"name":"x"}]}"#, "matcher/not: must be an object");
-    check_bad(r#"{"any":[{"name":"x"},{"not":{"name":1}}]}"#, "matcher/any/1/not/name: must be a text");
+    check_bad(r#"{"any":[{"name":"x"},{"not":{"name":1}}]}"#, "matcher/any/1/not/name: must be a string");
 }
 
 #[test]
@@ -178,19 +178,19 @@ fn a_malformed_comparison_says_where_and_what() {
     check_bad(r#"{"arg":"a","op":"exists"}"#, &format!("matcher/arg: {path}"));
     check_bad(r#"{"parameter":[null],"op":"exists"}"#, &format!("matcher/parameter: {path}"));
     check_bad(r#"{"arg":[-1],"op":"exists"}"#, &format!("matcher/arg: {path}"));
-    check_bad(r#"{"arg":["a"],"value":1}"#, r#"matcher: needs the field "op""#);
+    check_bad(r#"{"arg":["a"],"value":1}"#, r#"matcher: requires the field "op""#);
     check_bad(r#"{"arg":["a"],"op":1}"#, "matcher/op: must be the name of an operator");
-    let operators = "there are eq, ne, lt, le, gt, ge, in and exists";
+    let operators = "use eq, ne, lt, le, gt, ge, in or exists";
     check_bad(
         r#"{"arg":["a"],"op":"==","value":1}"#,
-        &format!(r#"matcher/op: has no operator "=="; {operators}"#),
+        &format!(r#"matcher/op: has an unknown operator "=="; {operators}"#),
     );
     check_bad(r#"{"arg":["a"],"op":"eq"}"#, "matcher/value: must be given");
     check_bad(r#"{"arg":["a"],"op":"in","value":"a"}"#, "matcher/value: must be a list");
     check_bad(r#"{"arg":["a"],"op":"exists","value":false}"#, "matcher/value: must be absent or true");
     for op in ["lt", "le", "gt", "ge"] {
         let matcher = format!(r#"{{"arg":["a"],"op":"{op}","value":true}}"#);
-        check_bad(&matcher, "matcher/value: must be a number or a text");
+        check_bad(&matcher, "matcher/value: must be a number or a string");
     }
     let object = r#"matcher/priority: must be an object of operators and numbers, as in {"ge": 10}"#;
     check_bad(r#"{"priority":10}"#, object);
@@ -199,11 +199,11 @@ fn a_malformed_comparison_says_where_and_what() {
     check_bad(r#"{"priority":{"in":[1,"2"]}}"#, "matcher/priority/in: must be a number");
     check_bad(
         r#"{"priority":{"a/b":1}}"#,
-        &format!(r#"matcher/priority/a~1b: has no operator "a/b"; {operators}"#),
+        &format!(r#"matcher/priority/a~1b: has an unknown operator "a/b"; {operators}"#),
     );
     check_bad(
         r#"{"priority":{"exists":true}}"#,
-        &format!(r#"matcher/priority: has no operator "exists"; {operators}"#),
+        &format!(r#"matcher/priority: has an unknown operator "exists"; {operators}"#),
     );
 }
 
@@ -242,5 +242,5 @@ fn a_matcher_reads_back_as_it_was_written() {
         assert_eq!(rmp_serde::from_slice::<Matcher>(&packed).unwrap(), parsed);
     }
     let error = serde_json::from_str::<Matcher>(r#"{"any":[{}]}"#).unwrap_err();
-    assert!(error.to_string().starts_with("matcher/any/0: needs a condition"), "{error}");
+    assert!(error.to_string().starts_with("matcher/any/0: requires a condition"), "{error}");
 }

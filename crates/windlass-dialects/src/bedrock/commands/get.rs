@@ -115,7 +115,12 @@ impl Commands<'_> {
     /// claimed forever.
     async fn fail(&self, job: &Job) -> Result<(), StatusLine> {
         self.change_run(job, |job, by| {
-            let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
+            let outcome = Ending {
+                message: Some(
+                    "failed when it was claimed: blocked by CrashBedrockJob, or claimed too often".to_owned(),
+                ),
+                ..Ending::default()
+            };
             // This claim does not count.
             let attempts = Some(job.progress.attempts.saturating_sub(1));
             let uncounted = Patch { attempts, ..Patch::default() };

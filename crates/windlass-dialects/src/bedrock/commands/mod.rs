@@ -190,7 +190,9 @@ pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Resul
     let token = request.given("token").or_else(bearer).unwrap_or_default();
     let caller = shared.tokens.check(token, shared.engine.now()).ok_or(errors::TOKEN_NEEDED)?;
     if caller.role < needed {
-        return Err(StatusLine(format!("403 Forbidden: this needs a token with the role {needed}").into()));
+        return Err(StatusLine(
+            format!("403 Forbidden: this command requires a token with the role {needed}").into(),
+        ));
     }
     shared.engine.count_request(&caller.tenant)?;
     Ok(caller)

@@ -62,7 +62,7 @@ impl Commands<'_> {
             return Err(errors::FAIL_NOT_OUT);
         }
         let data = request.given("data").map(params::checked_data).transpose()?;
-        let outcome = Ending { message: Some("reported by its worker".to_owned()), ..Ending::default() };
+        let outcome = Ending { message: Some("the worker called FailJob".to_owned()), ..Ending::default() };
         let payload = data.map(|data| Payload::json(&row::data_for(data, &job)));
         let (by, retry) = (Holder::Anyone, RetryWish::Never);
         let event = Event::Fail(Failure { by, outcome, retry, payload, chance: 0.0 });

@@ -188,7 +188,7 @@ impl Commands<'_> {
         if !new.is_empty()
             && let Err(error) = self.engine.apply(self.tenant, new, Event::Delete).await
         {
-            tracing::warn!(%error, "jobs of a refused batch could not be taken back");
+            tracing::warn!(%error, "cannot delete the jobs of a refused batch");
         }
         match refused {
             PushRefused::NoParent(_) => errors::NO_PARENT,

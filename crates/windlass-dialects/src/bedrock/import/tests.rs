@@ -61,18 +61,18 @@ fn every_state_becomes_what_it_means_here() {
     let (_folder, source) = source(&rows, RunningRows::Queue);
     let expected = [
         "1 QUEUED ready",
-        "2 RUNNING ready (queued again: a worker had it)",
-        "3 RUNQUEUED ready (queued for its nextRun: a worker had it)",
+        "2 RUNNING ready (queued again: it was running)",
+        "3 RUNQUEUED ready (queued for its nextRun: it was running)",
         "4 FAILED failed",
-        "5 FINISHED left: it is FINISHED and nobody waits for it",
-        "6 PAUSED ready (queued: it was PAUSED with nothing to wait for)",
+        "5 FINISHED left: it is FINISHED and no parent waits for it",
+        "6 PAUSED ready (queued: it was PAUSED without unfinished children)",
         "7 PAUSED waiting",
-        "11 RUNNING waiting (runs again after its children: a worker had it)",
+        "11 RUNNING waiting (runs again after its children: it was running)",
         "8 QUEUED ready of 7",
         "9 FINISHED completed of 7",
         "10 CANCELLED cancelled of 7",
         "12 PAUSED ready of 11",
-        "13 QUEUED ready (without its parent, which is gone)",
+        "13 QUEUED ready (imported without its parent, which no longer exists)",
         "14 QUEUED left: it is the child of a child",
     ];
     assert_eq!(fates(&source), expected);
@@ -86,8 +86,8 @@ fn jobs_that_a_worker_has_can_count_as_failed() {
     assert_eq!(
         fates(&source),
         [
-            "1 RUNNING failed (failed: a worker had it)",
-            "2 PAUSED ready (without its parent, which has ended)"
+            "1 RUNNING failed (imported as failed: it was running)",
+            "2 PAUSED ready (imported without its parent, which has ended)"
         ]
     );
 }
@@ -105,12 +105,12 @@ fn what_cannot_be_read_stays_behind_and_says_why() {
     ];
     let (_folder, source) = source(&rows, RunningRows::Queue);
     for (line, expected) in fates(&source).iter().zip([
-        "1 QUEUED left: its name: ",
-        "2 QUEUED left: its name: ",
+        "1 QUEUED left: invalid name: ",
+        "2 QUEUED left: invalid name: ",
         "3 QUEUED left: its data is not a JSON object",
-        "4 QUEUED left: its repeat: ",
-        "5 QUEUED left: its retryAfter: ",
-        "6 SLEEPING left: there is no state \"SLEEPING\"",
+        "4 QUEUED left: invalid repeat: ",
+        "5 QUEUED left: invalid retryAfter: ",
+        "6 SLEEPING left: unknown state \"SLEEPING\"",
     ]) {
         assert!(line.starts_with(expected), "{line}");
     }
@@ -149,7 +149,7 @@ fn a_file_that_is_not_bedrocks_is_refused_with_a_word_on_what_to_do() {
     let path = folder.path().join("other.db");
     let choices = Choices { profile: Profile::Current, running: RunningRows::Queue };
     let error = |path: &Path| ImportSource::open(path, choices).err().unwrap().to_string();
-    assert!(error(&path).contains("there is no file"));
+    assert!(error(&path).contains("not found"));
     std::fs::write(&path, "no database at all, but long enough to be looked at as one").unwrap();
     assert!(error(&path).contains("VACUUM INTO"));
     let empty = folder.path().join("empty.db");

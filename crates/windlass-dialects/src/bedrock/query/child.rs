@@ -62,7 +62,7 @@ impl Child {
         };
         match timeout(START_PATIENCE, begun).await {
             Ok(Ok(Reply::Ready(confined))) => {
-                tracing::debug!(confined = %confined.join(", "), "a process for queries runs");
+                tracing::debug!(confined = %confined.join(", "), "query process started");
                 Ok(child)
             }
             Ok(Ok(_)) => Err(out_of_turn()),
@@ -121,7 +121,7 @@ impl Child {
     /// Kills the process and waits for its end.
     pub(super) async fn kill(mut self) {
         if let Err(error) = self.process.kill().await {
-            tracing::debug!(%error, "a process for queries could not be killed; it is gone already");
+            tracing::debug!(%error, "cannot kill a query process; it has already exited");
         }
     }
 }
@@ -144,5 +144,5 @@ fn resident_bytes(pid: u32) -> Option<u64> {
 }
 
 fn out_of_turn() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a process for queries replied out of turn")
+    io::Error::new(io::ErrorKind::InvalidData, "unexpected reply of a query process")
 }

@@ -328,7 +328,7 @@ fn csv(text: &str, separator: &str) -> String {
 }
 
 fn argument(flag: &str, word: Option<String>) -> Result<String, String> {
-    word.ok_or_else(|| format!("{flag} needs a value"))
+    word.ok_or_else(|| format!("{flag} requires a value"))
 }
 
 /// Splits at blanks; quotes keep blanks together.
@@ -345,7 +345,7 @@ fn split_words(text: &str) -> Result<Vec<String>, String> {
                     match chars.next() {
                         Some(inner) if inner == c => break,
                         Some(inner) => word.push(inner),
-                        None => return Err("a quote in the flags does not end".to_owned()),
+                        None => return Err("unterminated quote in the flags".to_owned()),
                     }
                 }
             }

@@ -23,7 +23,7 @@ pub fn serve(
     let limits = match Order::read(&mut orders)? {
         None => return Ok(()),
         Some(Order::Begin(limits)) => limits,
-        Some(_) => return Err(out_of_turn("the limits")),
+        Some(_) => return Err(out_of_turn("limits")),
     };
     // Not available everywhere, and optional.
     let _ = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
@@ -85,7 +85,7 @@ fn fill(sandbox: &mut Sandbox, bytes: &[u8]) -> io::Result<Result<(), QueryError
 }
 
 fn out_of_turn(wanted: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{wanted} should have come now"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected message; expected {wanted}"))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl<'a> Loader<'a> {
         self.jobs += jobs.len();
         if self.jobs > JOBS_MAX {
             let why =
-                format!("the query looks at more than {JOBS_MAX} jobs; narrow it by jobID, name or state");
+                format!("the query reads more than {JOBS_MAX} jobs; restrict it by jobID, name or state");
             return Err(QueryError::TooLarge(why).into());
         }
         Ok(Some(jobs))
@@ -99,7 +99,7 @@ impl<'a> Loader<'a> {
         }
         if self.bytes > BYTES_MAX {
             let limit = BYTES_MAX >> 20;
-            let why = format!("the query looks at more than {limit} MiB; narrow it, or name fewer columns");
+            let why = format!("the query reads more than {limit} MiB; restrict it, or select fewer columns");
             return Ok(Err(QueryError::TooLarge(why)));
         }
         message::put_row(&row, out).map(Ok)

@@ -115,7 +115,7 @@ impl Queries {
             return Ok(Answer::status("502 Query Missing Semicolon"));
         }
         if !ask.nowhere && lacks_where(sql) {
-            let why = "UPDATE and DELETE need a WHERE; send `nowhere: true` if all jobs are meant";
+            let why = "UPDATE and DELETE require WHERE; send `nowhere: true` to change all jobs";
             return Ok(Answer::error("502 Query aborted", why));
         }
         let format = match format_of(ask) {
@@ -194,7 +194,7 @@ fn of_trouble(trouble: QueryError, sql: &str) -> Answer {
         QueryError::Refused(why) | QueryError::TooLarge(why) => Answer::error("502 Query aborted", why),
         QueryError::Constraint(why) => Answer::error("400 Unique Constraints Violation", why),
         QueryError::TimedOut => {
-            let why = "the query took too long; narrow it by jobID, name or state";
+            let why = "the query exceeded its time limit; restrict it by jobID, name or state";
             Answer::error("555 Timeout peeking command", why)
         }
     }

@@ -20,7 +20,7 @@ pub fn expand<'v>(sql: &str, value_of: impl Fn(&str) -> Option<&'v str>) -> Resu
             format!("the parameter {piece} has no value; send it in the header sql-param-{name}")
         })?;
         if value.contains('\0') || out.len() + value.len() > SQL_BYTES_MAX {
-            return Err(format!("the value of {piece} is too long, or has a zero byte"));
+            return Err(format!("the value of {piece} is too long, or contains a NUL byte"));
         }
         out.push('\'');
         out.push_str(&value.replace('\'', "''"));

@@ -111,7 +111,7 @@ impl Pool {
                     child.kill().await;
                 }
                 End::Died { error, .. } => {
-                    tracing::info!(%error, "a process for queries ended in the middle of a statement");
+                    tracing::info!(%error, "a query process exited while it ran a statement");
                     let _ = tell.send(Err(too_much_memory().into()));
                     child.kill().await;
                 }
@@ -139,8 +139,8 @@ impl Pool {
             return Ok((child, false));
         }
         let failed = |why: &str| {
-            tracing::warn!("a process for queries cannot be started: {why}");
-            Failure::Process(format!("the process for queries cannot be started: {why}"))
+            tracing::warn!("cannot start a query process: {why}");
+            Failure::Process(format!("cannot start a query process: {why}"))
         };
         let Some(program) = &self.program else { return Err(failed("no program is configured")) };
         match timeout_at(until.into(), Child::start(program, self.limits)).await {
@@ -187,7 +187,7 @@ impl Search {
     ) -> io::Result<Result<Outcome, Failure>> {
         if wants.writes() && !self.may_write {
             child.order(&Order::GiveUp).await?;
-            let why = "changing jobs by SQL needs the admin role".to_owned();
+            let why = "changing jobs with SQL requires the admin role".to_owned();
             return Ok(Err(QueryError::Refused(why).into()));
         }
         let mut seen = HashMap::new();
@@ -241,6 +241,6 @@ impl Search {
 }
 
 fn too_much_memory() -> QueryError {
-    let why = "the query needs more memory than it may have; narrow it, sort less, or name fewer columns";
+    let why = "the query exceeded its memory limit; restrict it, sort fewer rows, or select fewer columns";
     QueryError::TooLarge(why.to_owned())
 }

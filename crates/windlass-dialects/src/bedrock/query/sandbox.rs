@@ -120,7 +120,7 @@ impl Accesses {
                         Authorization::Allow
                     }
                     None => self.refuse(format!(
-                        "{column_name} cannot be set; UPDATE may set {}",
+                        "{column_name} cannot be changed; UPDATE may change {}",
                         WRITABLE.join(", ")
                     )),
                 }
@@ -135,7 +135,7 @@ impl Accesses {
     }
 }
 
-const ALLOWED: &str = "a query may SELECT, DELETE FROM jobs and UPDATE jobs; jobs are made with CreateJob";
+const ALLOWED: &str = "a query may use SELECT, DELETE FROM jobs and UPDATE jobs; create jobs with CreateJob";
 
 fn place_of(column: &str) -> Option<usize> {
     COLUMNS.iter().position(|own| own.eq_ignore_ascii_case(column))
@@ -311,9 +311,7 @@ pub(super) fn check_answer(bytes: usize) -> Result<(), QueryError> {
         return Ok(());
     }
     let limit = ANSWER_BYTES_MAX >> 20;
-    Err(QueryError::TooLarge(format!(
-        "the answer would be longer than {limit} MiB; add a LIMIT or name fewer columns"
-    )))
+    Err(QueryError::TooLarge(format!("the result exceeds {limit} MiB; add LIMIT, or select fewer columns")))
 }
 
 /// Memory of a value.
@@ -347,7 +345,7 @@ fn trouble(error: rusqlite::Error) -> QueryError {
             return QueryError::Bad { message: msg.clone(), at: usize::try_from(*offset).ok() };
         }
         rusqlite::Error::MultipleStatement => {
-            let message = "only one statement at a time".to_owned();
+            let message = "a query must be a single statement".to_owned();
             return QueryError::Bad { message, at: None };
         }
         rusqlite::Error::SqliteFailure(failure, message) => {

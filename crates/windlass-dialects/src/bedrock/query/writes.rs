@@ -105,7 +105,7 @@ impl Update {
                 self.patch.run_at = Some(at);
                 self.patch.facts.push((row::NEXT_RUN.into(), row::next_run_fact(text, at, now)));
             }
-            other => return Err(format!("{other} cannot be set")),
+            other => return Err(format!("{other} cannot be changed")),
         }
         self.is_patched = true;
         Ok(())
@@ -128,9 +128,11 @@ impl Update {
     fn events(self, job: &Job) -> Result<Vec<Event>, String> {
         let has_lease_end = job.state().lease().is_some_and(|lease| lease.until.is_some());
         if self.next_run.is_some() && has_lease_end && self.state.is_none() {
-            return Err("nextRun of a RUNQUEUED job is when its worker's time is over; \
-                        set state = 'QUEUED' with it to run it then"
-                .to_owned());
+            return Err(
+                "nextRun of a RUNQUEUED job is the end of its worker's lease; to run the job at another \
+             time, also set state = 'QUEUED'"
+                    .to_owned(),
+            );
         }
         let mut events = Vec::new();
         if self.is_patched {
@@ -180,7 +182,7 @@ fn state_of(word: &str) -> Result<RowState, String> {
         RowState::Failed,
         RowState::Cancelled,
     ];
-    all.into_iter().find(|state| state.as_str() == word).ok_or_else(|| format!("there is no state {word}"))
+    all.into_iter().find(|state| state.as_str() == word).ok_or_else(|| format!("unknown state {word}"))
 }
 
 fn data_of(text: &str) -> Result<Payload, String> {

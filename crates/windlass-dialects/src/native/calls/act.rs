@@ -15,7 +15,7 @@ use windlass_core::event::CancelRunning;
 use windlass_core::{Event, Job, Tenant};
 use windlass_engine::{RunAt, VerbError};
 
-pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "at once", r#"{"now":true}"#)];
+pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "now", r#"{"now":true}"#)];
 pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
 
 /// Options of a cancellation.

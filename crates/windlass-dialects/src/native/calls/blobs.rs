@@ -10,7 +10,7 @@ use serde::Serialize;
 use windlass_engine::blob::{AddrForm, ListedBlob};
 
 pub(super) const EXAMPLES: Examples =
-    &[("look", "what has been unused for a week", r#"{"older_than_s":604800}"#)];
+    &[("look", "blobs unused and older than a week", r#"{"older_than_s":604800}"#)];
 
 /// Options of the garbage collection.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
@@ -107,7 +107,7 @@ pub(super) async fn collect(mut call: Call) -> Answer {
         .find_unreferenced_blobs(tenant.as_ref(), put_before, ask.remove, &crate::blobs::named_by)
         .await?;
     if ask.remove {
-        tracing::info!("{} of {} blobs removed: no job names them", unnamed.removed, unnamed.all);
+        tracing::info!("{} of {} blobs deleted: no job uses them", unnamed.removed, unnamed.all);
     }
     let answer = UnnamedBlobs {
         count: unnamed.all,

@@ -33,7 +33,7 @@ pub(super) fn search(call: &Call, text: &str, tenant: Option<&str>) -> Result<Se
 
 pub(super) fn may_search(call: &Call, search: &Search) -> Result<(), ApiError> {
     if search.looks_into_payloads() && call.hides_payloads() {
-        let message = "payloads are hidden from viewers on this server, so they cannot be searched";
+        let message = "viewers cannot search payloads on this server (auth.viewer_payloads is hide)";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
     }
     Ok(())
@@ -55,8 +55,11 @@ pub(super) async fn count(call: Call) -> Answer {
     ok(&call, &Count { count: count.jobs, at_least: count.at_least })
 }
 
-pub(super) const EXAMPLES: Examples =
-    &[("failed", "retry all that failed", r#"{"action":"retry","search":"state:failed name:mail*"}"#)];
+pub(super) const EXAMPLES: Examples = &[(
+    "failed",
+    "retry all failed jobs of a name",
+    r#"{"action":"retry","search":"state:failed name:mail*"}"#,
+)];
 
 /// Action, and the jobs it applies to: `search` or `ids`.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
@@ -143,7 +146,7 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
             (page.jobs, page.next)
         }
         (None, Some(ids)) => (named(&call, ids, ask.tenant.as_deref()).await?, None),
-        _ => return Err(ApiError::bad_request("name either `ids` or a `search`")),
+        _ => return Err(ApiError::bad_request("send either `ids` or `search`")),
     };
     let asked = ask.ids.as_ref().map_or(jobs.len(), Vec::len);
     let mut done = BulkDone { done: 0, refused: asked - jobs.len(), errors: Vec::new(), next: cursor(next) };
@@ -157,7 +160,9 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
 
 fn event(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Event, ApiError> {
     if ask.priority.is_some() != (ask.action == BulkAction::Priority) {
-        return Err(ApiError::bad_request("`priority` goes with the action priority, and only with that"));
+        return Err(ApiError::bad_request(
+            "`priority` is required for the action `priority`, and not allowed for others",
+        ));
     }
     Ok(match ask.action {
         BulkAction::Retry => Event::Requeue { at: now, even_running: false },
@@ -170,7 +175,9 @@ fn event(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Event, ApiError> {
 
 async fn named(call: &Call, ids: &[Id], tenant: Option<&str>) -> Result<Vec<Arc<Job>>, ApiError> {
     if ids.len() > BULK_MAX {
-        return Err(ApiError::bad_request(format!("at most {BULK_MAX} ids in one call; send several calls")));
+        return Err(ApiError::bad_request(format!(
+            "too many ids; the maximum is {BULK_MAX}, send several calls"
+        )));
     }
     let mut jobs = Vec::with_capacity(ids.len());
     for Id(id) in ids {

@@ -87,14 +87,14 @@ pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiErr
         (None, [name]) => NameMatch::Exact((**name).into()),
         (None, names) => NameMatch::OneOf(names.iter().map(|name| (**name).into()).collect()),
         (Some(_), _) => {
-            return Err(ApiError::bad_request("`name` and `names` exclude each other: send one of them"));
+            return Err(ApiError::bad_request("`name` and `names` cannot be combined; send one of them"));
         }
     };
     let asked = ask.queues.iter().chain(&ask.queue);
     let queues: Vec<Queue> = asked.map(|queue| Queue::new(queue)).collect::<Result<_, _>>()?;
     if queues.len().max(ask.names.len()) > wire::QUEUES_MAX {
         return Err(ApiError::bad_request(format!(
-            "at most {} queues and names per claim",
+            "too many queues and names; the maximum per claim is {}",
             wire::QUEUES_MAX
         )));
     }

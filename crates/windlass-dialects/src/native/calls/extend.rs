@@ -14,7 +14,7 @@ use windlass_engine::{Extend, Extended, Report, VerbError};
 
 pub(super) const EXAMPLES: Examples = &[(
     "beat",
-    "half way through",
+    "report 50 % progress",
     r#"{"extend":[{"id":1,"token":65537,"lease_ms":30000,"progress":50,"note":"page 5 of 10"}]}"#,
 )];
 
@@ -123,7 +123,9 @@ async fn extend_and_report(
         }
         if entry.note.as_ref().is_some_and(|note| note.len() > wire::MESSAGE_BYTES_MAX) {
             let max = wire::MESSAGE_BYTES_MAX;
-            return Err(ApiError::bad_request(format!("entry {index}: `note` may have at most {max} bytes")));
+            return Err(ApiError::bad_request(format!(
+                "entry {index}: `note` is longer than the maximum of {max} bytes"
+            )));
         }
         if entry.progress.is_some() || entry.note.is_some() {
             reports.push(Report {

@@ -46,7 +46,7 @@ pub(super) async fn history(call: Call) -> Answer {
             let (first, steps) = server.state::<State>().rates.recent();
             (first.unwrap_or_else(|| server.engine.now()), EVERY.as_millis() as i64, steps)
         }
-        Some(_) => return Err(ApiError::bad_request("`span` is 15m or 30d")),
+        Some(_) => return Err(ApiError::bad_request("`span` must be 15m or 30d")),
     };
     // In the order of `rates::NAMES`.
     let [pushed, claimed, finished, failed] =

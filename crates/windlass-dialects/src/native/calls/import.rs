@@ -24,7 +24,7 @@ const FACTS_MAX: usize = 32;
 
 pub(super) const EXAMPLES: Examples = &[(
     "one",
-    "one that failed elsewhere",
+    "a failed job",
     r#"{"jobs":[{"alias":"old-5","name":"mail","payload":{},"stands":"failed",
         "created_at":"2026-01-31T12:00:00Z","due_at":"2026-01-31T12:00:00Z"}]}"#,
 )];
@@ -149,7 +149,7 @@ fn job(entry: &ImportEntry<'_>) -> Result<Import, String> {
         within("origin", origin, LABEL_BYTES_MAX)?;
     }
     if entry.facts.len() > FACTS_MAX {
-        return Err(format!("{} facts; at most {FACTS_MAX} are allowed", entry.facts.len()));
+        return Err(format!("{} facts; the maximum is {FACTS_MAX}", entry.facts.len()));
     }
     let rule = FamilyRule::ParentWaits { failure_settles: entry.failure_settles };
     let extras = Extras {

@@ -15,7 +15,7 @@ use windlass_engine::LimitView;
 
 pub(super) const EXAMPLES: Examples = &[(
     "per_user",
-    "two at once per user",
+    "two running jobs per user",
     r#"{"matcher":{"name_glob":"mail*"},"max_running":2,"group_by":[["user","id"]]}"#,
 )];
 
@@ -114,7 +114,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
 pub(super) async fn delete(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     if !call.engine.remove_limit(&tenant, call.param(0)).await? {
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such limit"));
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "limit not found"));
     }
     ok(&call, &LimitGone { id: call.param(0), state: GoneWord::Gone })
 }

@@ -64,7 +64,7 @@ pub(in crate::native) fn states(list: Option<&str>) -> Result<Vec<StateName>, Ap
         "delayed" => Ok(StateName::Ready),
         word => StateName::parse(word).ok_or_else(|| {
             let known = StateName::ALL.map(StateName::as_str).join(", ");
-            ApiError::bad_request(format!("there is no state `{word}`; there are: {known}"))
+            ApiError::bad_request(format!("unknown state `{word}`; the states are: {known}"))
         }),
     };
     list.map_or(Ok(Vec::new()), |list| list.split(',').map(parse).collect())

@@ -18,7 +18,7 @@ const LINES_MAX: usize = LOG_LINES_MAX;
 
 pub(super) const EXAMPLES: Examples = &[(
     "two",
-    "two lines of its messages",
+    "two lines of output",
     r#"{"token":65537,"lines":["reading mail.csv","12 rows"],"source":"stderr"}"#,
 )];
 
@@ -47,7 +47,7 @@ pub(super) async fn log(mut call: Call) -> Answer {
     let ask: LogAsk<'_> = body.read()?;
     if ask.lines.len() > LINES_MAX {
         return Err(ApiError::bad_request(format!(
-            "at most {LINES_MAX} lines in one call; send several calls"
+            "too many lines; the maximum per call is {LINES_MAX}, send several calls"
         )));
     }
     if let Some(source) = &ask.source {

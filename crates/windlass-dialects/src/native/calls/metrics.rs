@@ -42,7 +42,7 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     page.family(
         "windlass_jobs",
         "gauge",
-        "Jobs by queue and state; ready ones whose time has not come are delayed.",
+        "Jobs by queue and state; delayed jobs are ready jobs whose start time is in the future.",
     );
     for one in shown {
         for state in StateName::ALL {
@@ -54,11 +54,7 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
         }
         page.queue_line("windlass_jobs", one, Some("delayed"), one.delayed as f64);
     }
-    page.family(
-        "windlass_queue_oldest_seconds",
-        "gauge",
-        "How long the oldest job that could run has been waiting.",
-    );
+    page.family("windlass_queue_oldest_seconds", "gauge", "Age of the oldest job that is ready to run.");
     for one in shown {
         let oldest_ms = one.oldest_due.map_or(0, |due| now.since_ms(due));
         page.queue_line("windlass_queue_oldest_seconds", one, None, oldest_ms as f64 / 1_000.0);
@@ -68,7 +64,12 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
         page.queue_line("windlass_queue_paused", one, None, f64::from(u8::from(one.paused)));
     }
     let hidden = counts.len() - shown.len();
-    page.single("windlass_queues_not_shown", "gauge", "Queues left out of this page.", hidden as f64);
+    page.single(
+        "windlass_queues_not_shown",
+        "gauge",
+        "Queues not shown because there are too many.",
+        hidden as f64,
+    );
 }
 
 fn tenants(page: &mut Page, live: &[LiveUse]) {
@@ -92,43 +93,69 @@ fn server(page: &mut Page, server: &Server) {
     let engine = &server.engine;
     let meters = engine.meters();
     for (name, help, counter) in [
-        ("pushed", "Jobs made.", &meters.pushed),
-        ("claimed", "Runs handed to workers.", &meters.claimed),
-        ("finished", "Runs that ended well.", &meters.finished),
+        ("pushed", "Jobs pushed.", &meters.pushed),
+        ("claimed", "Jobs claimed by workers.", &meters.claimed),
+        ("finished", "Runs that finished successfully.", &meters.finished),
         ("failed", "Runs reported as failed.", &meters.failed),
-        ("lapsed", "Runs that ended with their lease.", &meters.lapsed),
+        ("lapsed", "Runs whose lease expired.", &meters.lapsed),
         ("cancelled", "Jobs cancelled.", &meters.cancelled),
-        ("released", "Runs given back unfinished.", &meters.released),
-        ("expired", "Jobs forgotten because their keep time was over.", &meters.expired),
-        ("stale", "Commits tried again because someone else was first.", &meters.stale),
+        ("released", "Runs released by their worker.", &meters.released),
+        ("expired", "Jobs deleted because their retention time was over.", &meters.expired),
+        ("stale", "Commits retried after a concurrent change.", &meters.stale),
     ] {
         page.single(&format!("windlass_{name}_total"), "counter", help, counter.get() as f64);
     }
-    page.single("windlass_waiting_claims", "gauge", "Claims that wait for jobs.", engine.waiters() as f64);
+    page.single("windlass_waiting_claims", "gauge", "Claims waiting for jobs.", engine.waiters() as f64);
     let bytes = server.journal.bytes() as f64;
-    page.single("windlass_journal_bytes", "gauge", "Size of the journal in front of the store.", bytes);
-    page.single("windlass_leases_held", "gauge", "Running jobs claimed here.", engine.leases_held() as f64);
+    page.single("windlass_journal_bytes", "gauge", "Size of the journal.", bytes);
+    page.single(
+        "windlass_leases_held",
+        "gauge",
+        "Running jobs claimed from this server.",
+        engine.leases_held() as f64,
+    );
     page.times(
         "windlass_pickup_seconds",
-        "From when a job could run to when a worker had it.",
+        "Time from when a job was due until it was claimed.",
         &meters.pickup_us,
     );
-    page.times("windlass_run_seconds", "From when a worker had a job to its report.", &meters.run_us);
+    page.times(
+        "windlass_run_seconds",
+        "Time from when a job was claimed until its outcome was reported.",
+        &meters.run_us,
+    );
     let store = engine.store_meters();
-    page.histogram("windlass_commit_size", "Verbs answered by one commit.", &store.commit_size, 1.0);
-    page.times("windlass_commit_seconds", "From the first statement to being on disk.", &store.commit_us);
-    page.times("windlass_sync_seconds", "Writing and syncing the log.", &store.sync_us);
-    page.times("windlass_checkpoint_seconds", "Bringing the log into the database.", &store.checkpoint_us);
+    page.histogram("windlass_commit_size", "Operations per commit.", &store.commit_size, 1.0);
+    page.times(
+        "windlass_commit_seconds",
+        "Duration of commits, until the data is on disk.",
+        &store.commit_us,
+    );
+    page.times(
+        "windlass_sync_seconds",
+        "Duration of writing and syncing the write-ahead log.",
+        &store.sync_us,
+    );
+    page.times(
+        "windlass_checkpoint_seconds",
+        "Duration of checkpoints of the write-ahead log.",
+        &store.checkpoint_us,
+    );
     page.single(
         "windlass_uptime_seconds",
         "gauge",
-        "Since the start.",
+        "Time since the start of the server.",
         server.started.elapsed().as_secs_f64(),
     );
     if let Some(bytes) = resident_bytes() {
-        page.single("process_resident_memory_bytes", "gauge", "Memory in use.", bytes as f64);
+        page.single(
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory of the process.",
+            bytes as f64,
+        );
     }
-    page.family("windlass_info", "gauge", "Always 1; the labels tell what is running.");
+    page.family("windlass_info", "gauge", "Always 1; the labels contain the version and the store.");
     page.line("windlass_info", &[("version", server.version), ("store", &server.store)], 1.0);
 }
 

@@ -14,7 +14,7 @@ use windlass_core::event::Patch;
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::{Event, Extras, Format, Name, Queue, Timestamp};
 
-pub(super) const EXAMPLES: Examples = &[("first", "first in line", r#"{"priority":-10}"#)];
+pub(super) const EXAMPLES: Examples = &[("first", "raise the priority", r#"{"priority":-10}"#)];
 
 /// Changes to a job; omitted fields stay unchanged.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]

@@ -31,7 +31,7 @@ pub(super) async fn readyz(call: Call) -> Answer {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why));
     }
     if call.server.is_stopping() {
-        let message = "the server is shutting down; send requests to another";
+        let message = "the server is shutting down; send requests to another server";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
     }
     if let Err(error) = call.server.journal.health() {
@@ -55,13 +55,14 @@ fn isolation(call: &Call) -> String {
 /// Resource that is nearly exhausted.
 fn lack(server: &Server) -> Option<(&'static str, String)> {
     if server.budget.is_short() {
-        let why = "nearly all memory for requests is in use; see limits.memory_bytes".to_owned();
+        let why = "almost all memory for requests is in use (limits.memory_bytes)".to_owned();
         return Some(("memory", why));
     }
     let max = server.descriptors_max?;
     let used = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;
     let why = format!(
-        "{used} of {max} file descriptors are in use; raise the limit (ulimit -n), or see limits.connections"
+        "{used} of {max} file descriptors are in use; raise the limit (ulimit -n), or lower \
+         limits.connections"
     );
     (used > max - max / 20).then_some(("descriptors", why))
 }

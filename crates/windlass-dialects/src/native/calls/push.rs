@@ -30,9 +30,13 @@ mod tests;
 
 pub(super) const EXAMPLES: Examples = &[
     ("one", "one job", r#"{"name":"mail","payload":{"to":"ann@example.org"}}"#),
-    ("later", "in ten minutes, tried three times", r#"{"name":"mail","delay_ms":600000,"retry":3}"#),
+    ("later", "in ten minutes, with three attempts", r#"{"name":"mail","delay_ms":600000,"retry":3}"#),
     ("batch", "a batch", r#"{"jobs":[{"name":"mail","payload":1},{"name":"mail","payload":2}]}"#),
-    ("repeating", "every night, once", r#"{"name":"report","repeat":"0 4 * * *","unique":"report"}"#),
+    (
+        "repeating",
+        "every night, with a unique key",
+        r#"{"name":"report","repeat":"0 4 * * *","unique":"report"}"#,
+    ),
 ];
 
 /// Job to create.
@@ -158,10 +162,14 @@ pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malfor
         return Ok(Pushes { tenant, jobs: vec![top], single: true });
     };
     if top != NewJob::default() {
-        return Err(Malformed("beside `jobs` only `tenant` may stand; put the rest into each job".into()));
+        return Err(Malformed(
+            "only `tenant` is allowed beside `jobs`; move the other fields into the jobs".into(),
+        ));
     }
     if let Some(index) = jobs.iter().position(|job| job.jobs.is_some() || job.tenant.is_some()) {
-        return Err(Malformed(format!("job {index}: `jobs` and `tenant` belong at the top of the body")));
+        return Err(Malformed(format!(
+            "job {index}: `jobs` and `tenant` are allowed only at the top level of the body"
+        )));
     }
     Ok(Pushes { tenant, jobs, single: false })
 }
@@ -302,7 +310,7 @@ fn pushes(asks: &[NewJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
 
 fn job(ask: &NewJob<'_>, before: Option<(&Push, &NewJob<'_>)>) -> Result<Push, String> {
     let name = match (&ask.name, before) {
-        (None, _) => return Err("`name` is missing: say what kind of job it is".into()),
+        (None, _) => return Err("`name` is missing; workers claim jobs by name".into()),
         (Some(name), Some((push, _))) if **name == *push.name => push.name.clone(),
         (Some(name), _) => Name::new(name).map_err(|e| e.to_string())?,
     };
@@ -391,7 +399,7 @@ fn retry_policy(ask: &Retry) -> Result<RetryPolicy, String> {
     }
     match retry.backoff {
         Backoff::Fixed { delay_ms: ms } | Backoff::Exponential { base_ms: ms, .. } if ms < 0 => {
-            return Err("the times of `backoff` must not be negative".into());
+            return Err("the delays of `backoff` must not be negative".into());
         }
         _ => {}
     }

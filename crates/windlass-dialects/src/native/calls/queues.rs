@@ -95,7 +95,7 @@ impl JsonSchema for StateCounts<'_> {
             .map(|state| (state.as_str().to_owned(), count("Jobs in this state.")))
             .into_iter()
             .collect();
-        let delayed = "Ready jobs whose time has not come; not counted under ready.";
+        let delayed = "Jobs whose start time is in the future; not counted as ready.";
         properties.insert("delayed".into(), count(delayed));
         let required: Vec<String> = properties.keys().cloned().collect();
         json_schema!({"type": "object", "properties": properties, "required": required})

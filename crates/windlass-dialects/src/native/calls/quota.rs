@@ -11,7 +11,7 @@ use windlass_core::Tenant;
 use windlass_engine::Quota;
 
 pub(super) const EXAMPLES: Examples =
-    &[("small", "a small tenant", r#"{"jobs":10000,"requests_per_second":100}"#)];
+    &[("small", "quotas of a small tenant", r#"{"jobs":10000,"requests_per_second":100}"#)];
 
 /// Quota of a tenant; omitted fields stay unchanged.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
@@ -118,7 +118,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
         return Err(ApiError::bad_request(why));
     }
     engine.set_quota(&tenant, quota).await?;
-    tracing::info!(%tenant, by = %call.caller.who, "quota of {tenant} set: {quota:?}");
+    tracing::info!(%tenant, by = %call.caller.who, "quotas of tenant {tenant} set: {quota:?}");
     show(&call, &tenant).await
 }
 

@@ -21,13 +21,13 @@ mod tests;
 pub(super) const EXAMPLES: Examples = &[
     (
         "both",
-        "one went well, one did not",
+        "finish one job, fail another",
         r#"{"settle":[{"id":1,"token":65537,"outcome":"finish","result":{"sent":true}},
             {"id":2,"token":131075,"outcome":"fail","error":"mailbox full","delay_ms":60000}]}"#,
     ),
     (
         "next",
-        "done, and the next one please",
+        "finish a job and claim the next",
         r#"{"settle":[{"id":1,"token":65537,"outcome":"finish"}],"claim":{"name":"mail*"}}"#,
     ),
 ];
@@ -155,7 +155,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
     let settles = settles(&ask.settle, call.engine.now())?;
     if ask.claim.as_ref().is_some_and(|claim| claim.tenant.is_some()) {
-        return Err(ApiError::bad_request("name the `tenant` beside `claim`, not in it"));
+        return Err(ApiError::bad_request("send `tenant` beside `claim`, not inside it"));
     }
     let claim = ask.claim.as_ref().map(|claim| claim::wanted(claim, tenant.clone())).transpose()?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
@@ -200,7 +200,7 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
     }
     match entry.outcome {
         OutcomeWord::Finish if entry.delay_ms.is_some() || entry.retry.is_some() => {
-            Err("`delay_ms` and `retry` belong to the outcomes fail and release".into())
+            Err("`delay_ms` and `retry` are allowed only with the outcomes fail and release".into())
         }
         OutcomeWord::Finish => {
             let payload = payload(entry.payload, None, None)?;
@@ -223,7 +223,7 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
 
 fn outcome(entry: &SettleEntry<'_>) -> Result<Outcome, String> {
     if let Some(message) = entry.message.as_ref().filter(|message| message.len() > wire::MESSAGE_BYTES_MAX) {
-        return Err(format!("`message` is {} bytes long; put data into `error`", message.len()));
+        return Err(format!("`message` is {} bytes long; send data in `error`", message.len()));
     }
     if let Some(code) = &entry.code {
         within("code", code, wire::LABEL_BYTES_MAX)?;

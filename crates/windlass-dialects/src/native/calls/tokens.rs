@@ -21,11 +21,11 @@ const NOTE_BYTES_MAX: usize = 200;
 
 pub(super) const CREATE_EXAMPLES: Examples = &[(
     "worker",
-    "for a worker, for three months",
+    "worker token, valid for 90 days",
     r#"{"role":"worker","tenant":"shop","note":"the mail service","expires_in_ms":7776000000}"#,
 )];
 pub(super) const ROTATE_EXAMPLES: Examples =
-    &[("day", "the old one goes on for a day", r#"{"grace_ms":86400000}"#)];
+    &[("day", "the old token stays valid for a day", r#"{"grace_ms":86400000}"#)];
 
 /// Token to create.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
@@ -156,25 +156,27 @@ pub(super) async fn create(mut call: Call) -> Answer {
     let role = match ask.role.as_deref() {
         None => Role::Worker,
         Some(word) => Role::parse(word)
-            .ok_or_else(|| ApiError::bad_request("`role` is none of viewer, worker, operator, admin"))?,
+            .ok_or_else(|| ApiError::bad_request("unknown `role`; use viewer, worker, operator or admin"))?,
     };
     let tenant = ask.tenant.as_deref().map_or_else(|| Ok(Tenant::default()), Tenant::new)?;
     let now = call.engine.now();
     let expires_at = match (ask.expires_at, ask.expires_in_ms) {
         (Some(_), Some(_)) => {
-            return Err(ApiError::bad_request("`expires_at` or `expires_in_ms`, not both"));
+            return Err(ApiError::bad_request(
+                "`expires_at` and `expires_in_ms` cannot be combined; send one of them",
+            ));
         }
         (Some(at), None) => Some(Timestamp::from_calendar_ms(at)),
         (None, Some(ms)) => Some(now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))),
         (None, None) => None,
     };
     if expires_at.is_some_and(|at| at <= now) {
-        return Err(ApiError::bad_request("the token would expire before anybody can use it"));
+        return Err(ApiError::bad_request("the expiry time is in the past"));
     }
     let note = ask.note.as_deref().unwrap_or_default();
     if note.len() > NOTE_BYTES_MAX || note.chars().any(char::is_control) {
         return Err(ApiError::bad_request(format!(
-            "`note` is at most {NOTE_BYTES_MAX} bytes without control characters"
+            "`note` must have at most {NOTE_BYTES_MAX} bytes, without control characters"
         )));
     }
     let queues = ask.queues.iter().flatten().map(|queue| queue.to_string()).collect();
@@ -205,7 +207,7 @@ pub(super) async fn signing_key(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     call.engine.check_all()?;
     let Some(signer) = &call.server.signer else {
-        let message = "this server signs nothing; set outgoing.signing_key in its configuration";
+        let message = "this server does not sign requests; set outgoing.signing_key in its configuration";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
     };
     ok(&call, &SigningKey { tenant: &tenant, signing_key: signer.key_of(&tenant) })

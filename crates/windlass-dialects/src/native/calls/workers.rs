@@ -191,8 +191,8 @@ pub(super) async fn dismiss(call: Call) -> Answer {
 }
 
 fn not_registered() -> ApiError {
-    let message =
-        "no worker of this name has registered; one that asks for jobs by itself is stopped where it runs";
+    let message = "no registered worker of this name; workers that claim jobs themselves cannot be controlled \
+         from here";
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 

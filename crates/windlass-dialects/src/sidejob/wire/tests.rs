@@ -91,10 +91,10 @@ fn what_is_written_is_one_value_or_a_list() {
     let good = r#"{"writes":[{"outport":"x","data":1},{"job":2,"inport":"y","list":[]}]}"#;
     assert_eq!(writes(good), Ok(2));
     for (bad, expected) in [
-        (r#"{"writes":[{"outport":"x"}]}"#, "a write needs data or list: x"),
+        (r#"{"writes":[{"outport":"x"}]}"#, "a write requires data or list: x"),
         (
             r#"{"writes":{"outport":"x","dat":1}}"#,
-            "unknown member dat; known here: data, list, job, inport, outport",
+            "unknown member dat; the members are: data, list, job, inport, outport",
         ),
     ] {
         assert_eq!(writes(bad), Err(BadCall::Member(expected.to_owned())));
@@ -106,12 +106,12 @@ fn members_that_nobody_reads_are_refused_with_those_that_are() {
     let refused = |text: &str, own: &[&str]| ask(text).only(own, OF_JOB_CALLS).map_err(|bad| bad.to_string());
     assert_eq!(refused(r#"{"data":1,"run":{},"log_context":{}}"#, &["data"]), Ok(()));
     assert_eq!(refused("{}", &["data"]), Ok(()));
-    let message = "unknown member Data; known here: data, run, log_context";
+    let message = "unknown member Data; the members are: data, run, log_context";
     assert_eq!(refused(r#"{"data":1,"Data":2}"#, &["data"]), Err(message.to_owned()));
     let long = format!("{{\"{}\":1}}", "é".repeat(5_000));
     assert!(refused(&long, &[]).unwrap_err().len() < 300, "however long it is");
     let ports = r#"{"inports":{"a":{"defualt":1}}}"#;
-    let message = "port a: unknown member defualt; known here: default";
+    let message = "port a: unknown member defualt; the members are: default";
     assert_eq!(ask(ports).declared("inports"), Err(BadCall::Member(message.to_owned())));
     assert_eq!(ask(ports).configured("inports").unwrap().unwrap()["a"], None, "classes say what they like");
 }

@@ -187,9 +187,9 @@ async fn with_tokens_only_their_holders_are_served() {
     let asked = c.ask("QueryJob", &[("jobID", &id.to_string()), ("authorization", &bearer)]).await;
     assert_eq!(asked.status, "200 OK");
     let status = c.status("GetJob", &[("name", "a"), ("authorization", &bearer)]).await;
-    assert_eq!(status, "403 Forbidden: this needs a token with the role worker");
+    assert_eq!(status, "403 Forbidden: this command requires a token with the role worker");
     let status = c.status("DeleteJob", &[("jobID", &id.to_string()), ("token", worker)]).await;
-    assert_eq!(status, "403 Forbidden: this needs a token with the role operator");
+    assert_eq!(status, "403 Forbidden: this command requires a token with the role operator");
     let jobs =
         server.engine.get(&Tenant::default(), vec![windlass_core::JobId::new(id).unwrap()]).await.unwrap();
     assert!(jobs[0].is_none(), "it is the token's tenant's");

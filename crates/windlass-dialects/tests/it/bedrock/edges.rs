@@ -68,7 +68,7 @@ async fn a_stranger_cannot_make_the_server_keep_a_large_request() {
     let mut stranger = server.connect().await;
     stranger.send(&format!("CreateJob\nname: a\ndata: {}", &data[..100_000])).await;
     let status = status_and_end(&mut stranger).await;
-    assert!(status.starts_with("413 Request too large: more than 64 KiB"), "{status}");
+    assert!(status.starts_with("413 Request too large: a request of more than 64 KiB"), "{status}");
     let mut wrong = server.connect().await;
     wrong.send(&format!("CreateJob\ntoken: wl_wrong\nname: a\ndata: {}", &data[..100_000])).await;
     assert!(status_and_end(&mut wrong).await.starts_with("413"));
@@ -179,7 +179,7 @@ async fn a_large_request_waits_for_memory_and_is_then_refused() {
     budget.cover(&mut all, 4 << 20).await.unwrap();
     let mut c = server.connect().await;
     c.send_request("CreateJob", &[("name", "large"), ("data", &data)]).await;
-    assert_eq!(status_and_end(&mut c).await, "503 Busy with other large requests: try again");
+    assert_eq!(status_and_end(&mut c).await, "503 Busy with other large requests; retry later");
     let mut c = server.connect().await;
     assert_eq!(c.status("CreateJob", &[("name", "small")]).await, "200 OK");
     drop(all);

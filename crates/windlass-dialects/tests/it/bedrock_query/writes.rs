@@ -50,7 +50,7 @@ async fn a_family_goes_in_one_statement_and_a_parent_alone_does_not() {
     world.engine.settle(&Tenant::default(), entries).await.unwrap();
     let (status, error) = world.fails("DELETE FROM jobs WHERE name = 'parent';").await;
     assert_eq!(status, "502 Query failed");
-    assert_eq!(error, "job 1: the job has children that are not settled");
+    assert_eq!(error, "job 1: the job has unfinished children");
     done(&world, "DELETE FROM jobs WHERE jobID > 0;").await;
     assert_eq!(world.text("SELECT count(*) FROM jobs;").await, "[[0]]");
 }
@@ -127,7 +127,7 @@ async fn if_one_row_cannot_be_changed_none_is() {
             "UPDATE jobs SET state = 'RUNNING' WHERE jobID = 2;",
             "job 2: state cannot be set to RUNNING; it can be set",
         ),
-        ("UPDATE jobs SET state = 'BUSY' WHERE jobID = 2;", "job 2: there is no state BUSY"),
+        ("UPDATE jobs SET state = 'BUSY' WHERE jobID = 2;", "job 2: unknown state BUSY"),
         ("UPDATE jobs SET name = '' WHERE jobID = 2;", "job 2: "),
         ("UPDATE jobs SET repeat = 'sometimes' WHERE jobID = 2;", "job 2: repeat: "),
         (
@@ -155,7 +155,7 @@ async fn who_may_not_write_may_still_read() {
     for sql in ["DELETE FROM jobs WHERE 1;", "UPDATE jobs SET priority = 0 WHERE 1;"] {
         let answer = world.ask(Ask { may_write: false, ..ask(sql) }).await;
         let refused =
-            ("502 Query aborted".to_owned(), "changing jobs by SQL needs the admin role".to_owned());
+            ("502 Query aborted".to_owned(), "changing jobs with SQL requires the admin role".to_owned());
         assert_eq!(failure(answer), refused);
     }
     let answer = world.ask(Ask { may_write: false, ..ask("SELECT count(*) FROM jobs;") }).await;

@@ -187,14 +187,17 @@ async fn jobs_that_cannot_be_made_are_told_of_in_the_log_of_the_job_that_asked_f
     let lines: Vec<&str> = few["log"].as_str().unwrap().lines().collect();
     assert_eq!((lines.len(), lines[0]), (4, "its own words"), "{lines:?}");
     assert!(
-        lines[1].starts_with("windlass: 2 jobs were not made: a job type is")
+        lines[1].starts_with("windlass: 2 jobs were not created: invalid job type")
             && lines[1].contains("bad/type")
     );
-    assert!(lines[2].starts_with("windlass: a job was not made: a job type is"), "{lines:?}");
-    assert!(lines[3].contains("a payload of 16777217 bytes; at most 16777216"), "{lines:?}");
+    assert!(lines[2].starts_with("windlass: 1 job was not created: invalid job type"), "{lines:?}");
+    assert!(
+        lines[3].contains("a payload of 16777217 bytes is too large; the maximum is 16777216"),
+        "{lines:?}"
+    );
     let many = world.until_code("acme", "t", &ids[1], "ok").await;
     let lines: Vec<&str> = many["log"].as_str().unwrap().lines().collect();
-    assert_eq!((lines.len(), lines[21]), (22, "windlass: and 4 more"), "{lines:?}");
+    assert_eq!((lines.len(), lines[21]), (22, "windlass: 4 more jobs were not created"), "{lines:?}");
     // The web UI and the command line read the same log.
     let native = world.server.get(&format!("/api/v1/aliases/{}?tenant=acme", ids[0])).await.json();
     assert!(native["log"]["lines"][1]["text"].as_str().unwrap().contains("bad/type"), "{native}");

@@ -18,7 +18,7 @@ async fn a_run_whose_worker_is_gone_is_given_to_another_and_its_finish_is_refuse
     let late = json!({"token": first.token, "status": "completed"});
     let (status, message) = w.refused("POST", &format!("/jobs/{job}/finish"), late).await;
     assert_eq!(status, 409);
-    assert!(message.starts_with("Job 1 is not yours any more"), "{message}");
+    assert!(message.starts_with("Job 1 no longer belongs to this worker"), "{message}");
     assert_eq!(w.status(job).await, "running", "the second goes on");
     w.finish(&second, "completed").await;
 }

@@ -233,9 +233,9 @@ async fn sizes_are_bounded_with_clear_words() {
     let many: Vec<u32> = (0..10_001).collect();
     let (status, message) = w.refused("POST", &path, json!({"list": many})).await;
     assert_eq!(status, 413);
-    assert_eq!(message, "Job 1: inport a would hold 10001 values; at most 10000 are allowed");
+    assert_eq!(message, "Job 1: inport a would contain 10001 values; the maximum is 10000");
     let (status, message) = w.refused("POST", &path, json!({"data": "x".repeat(1 << 20)})).await;
-    assert_eq!((status, message.contains("bytes long; at most 1048576")), (413, true), "{message}");
+    assert_eq!((status, message.contains("bytes long; the maximum is 1048576")), (413, true), "{message}");
     assert_eq!(w.port(&format!("{job}/inports/a")).await, json!({"size": 0}));
 }
 

@@ -170,8 +170,8 @@ async fn a_worker_has_a_name() {
     let w = World::new().await;
     for (body, message) in [
         (json!({}), "Missing worker"),
-        (json!({"worker": ""}), "worker must be a name of 1 to 255 bytes"),
-        (json!({"worker": "x".repeat(256)}), "worker must be a name of 1 to 255 bytes"),
+        (json!({"worker": ""}), "worker must be a string of 1 to 255 bytes"),
+        (json!({"worker": "x".repeat(256)}), "worker must be a string of 1 to 255 bytes"),
         (json!({"worker": 5}), "worker must be a string"),
     ] {
         assert_eq!(w.refused("POST", "/presence", body).await, (422, message.to_owned()));

@@ -106,7 +106,7 @@ async fn classes_are_unregistered_by_saying_so_and_not_by_saying_nothing() {
     for nothing in ["", " \n"] {
         let reply = world.server.call("PUT", "/sidejob/workers/q", nothing).await;
         assert_eq!(reply.status, 400);
-        let message = "Missing classes: the body has all classes of the queue, {} unregisters them";
+        let message = "Missing classes: send all classes of the queue; {} unregisters all";
         assert_eq!(reply.json(), json!({"error": message}));
     }
     assert_eq!(world.get("/workers/q").await, fixture());

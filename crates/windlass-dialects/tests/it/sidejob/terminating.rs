@@ -183,7 +183,7 @@ async fn jobs_that_were_made_elsewhere_stay_as_they_are_unless_their_class_is_re
     };
     let job = push("mail").await;
     let refused = format!(
-        "Job {job} was not made by SideJob, and no worker is registered for mail in queue q: it stays as it is"
+        "Job {job} is not a SideJob job, and no worker is registered for mail in queue q; the job was not changed"
     );
     for (path, body) in
         [("run", json!({})), ("terminate", json!({})), ("status", json!({"status": "suspended"}))]

@@ -166,7 +166,7 @@ async fn members_that_a_call_does_not_know_are_refused_and_nothing_is_done() {
         let (status, message) = world.refused("POST", &path, body.clone()).await;
         assert_eq!(status, 400, "{path} {body}");
         assert!(
-            message.contains(&format!("unknown member {unknown}; known here: ")),
+            message.contains(&format!("unknown member {unknown}; the members are: ")),
             "{path} {body}: {message}"
         );
     }
@@ -181,17 +181,17 @@ async fn a_write_has_one_kind_of_value_and_only_a_write_to_a_port_may_leave_it_o
     let run = world.claimed().await;
     let port = format!("/jobs/{job}/inports/a/write");
     let (status, message) = world.refused("POST", &port, json!({"data": 1, "list": [2]})).await;
-    assert_eq!((status, message.as_str()), (400, "a write has data or list, and not both of them"));
+    assert_eq!((status, message.as_str()), (400, "data and list cannot be combined; send one of them"));
     for call in ["for_inputs", "finish"] {
         let body = json!({"token": run.token, "inports": ["a"], "writes": [{"outport": "x"}]});
         let body =
             if call == "finish" { json!({"token": run.token, "writes": body["writes"]}) } else { body };
         let (status, message) = world.refused("POST", &format!("/jobs/{job}/{call}"), body).await;
-        assert_eq!((status, message.as_str()), (400, "a write needs data or list: x"));
+        assert_eq!((status, message.as_str()), (400, "a write requires data or list: x"));
     }
     let both = json!({"operations": [{"job": job, "inport": "a", "write": 1, "list": [2]}]});
     let (_, message) = world.refused("POST", "/group", both).await;
-    assert_eq!(message, "an operation is one of read, entries, write and list");
+    assert_eq!(message, "unknown operation; use read, entries, write or list");
     assert_eq!(world.port(&format!("{job}/inports/a")).await, json!({"size": 0}), "none of it was written");
     // As in the original SideJob.
     world.post(&port, json!({})).await;
@@ -223,7 +223,7 @@ async fn an_object_of_too_many_members_is_refused() {
     let many = |count: usize| -> Value {
         Value::Object((0..count).map(|number| (format!("k{number}"), json!({}))).collect())
     };
-    let too_many = "has more than 10000 members; send it in several calls";
+    let too_many = "has more than 10000 members; send several calls";
     for (method, path, body, what) in [
         ("PUT", "/workers/other".to_owned(), many(10_001), "the body"),
         ("POST", "/logs".to_owned(), json!({"entry": many(10_001)}), "entry"),
@@ -233,7 +233,7 @@ async fn an_object_of_too_many_members_is_refused() {
         assert_eq!(w.refused(method, &path, body).await, (413, format!("{what} {too_many}")), "{path}");
     }
     let (status, message) = w.refused("POST", "/logs", json!({"a": 1, "log_context": many(101)})).await;
-    assert_eq!((status, &*message), (413, "log_context has more than 100 members; send it in several calls"));
+    assert_eq!((status, &*message), (413, "log_context has more than 100 members; send several calls"));
     assert_eq!(w.post(&format!("/jobs/{job}/state"), many(10_000)).await, Value::Null);
     assert_eq!(w.view(job).await["state"]["k9999"], json!({}));
     w.register("other", many(10_000)).await;

@@ -16,9 +16,10 @@ pub(super) fn guard(setup: Setup, view: &Path) -> Result<(), String> {
         view::enter(view, &setup.bounds, Path::new(&setup.program)).map_err(|why| failed(why.to_string()))?;
     let setup = Setup { home: Some(view::WORK.to_owned()), view: None, bounds, ..setup };
     let started = start(Path::new(view::PROGRAM), FIRST, &setup, Some(0));
-    let first = started.map_err(|error| failed(format!("starting itself in there: {error}")))?;
+    let first =
+        started.map_err(|error| failed(format!("cannot start the guard inside the namespaces: {error}")))?;
     say("pid", &first.as_raw_nonzero().to_string());
-    wait_for_either(first).map_err(|error| failed(format!("watching its first process: {error}")))?;
+    wait_for_either(first).map_err(|error| failed(format!("cannot watch the init process: {error}")))?;
     let _ = kill_process_group(first, Signal::KILL);
     // The kernel lets the init process be reaped only when its namespace is empty.
     loop {
@@ -55,7 +56,7 @@ pub(super) fn be_first() -> Result<(), String> {
     // Ends the namespace if the guard is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let started = start(Path::new(view::PROGRAM), INSIDE, &setup, None);
-    let interpreter = started.map_err(|error| format!("starting itself again: {error}"))?;
+    let interpreter = started.map_err(|error| format!("cannot start the next stage: {error}"))?;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == interpreter => {

@@ -49,7 +49,7 @@ fn a_long_log_keeps_its_beginning_and_its_end() {
         let log = output.finish().log;
         let log = std::str::from_utf8(&log).unwrap();
         assert!(log.starts_with("firstxxx") && log.ends_with("xxxlast"), "{log}");
-        assert!(log.contains("\n[9000 bytes left out]\n"), "pieces of {piece}: {log}");
+        assert!(log.contains("\n[9000 bytes omitted]\n"), "pieces of {piece}: {log}");
         assert!(log.len() < 1_100);
     }
 }

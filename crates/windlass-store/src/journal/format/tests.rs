@@ -86,7 +86,7 @@ fn what_cannot_be_read_back_is_not_writable() {
 }
 
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(any::<u8>().prop_filter("no newline", |byte| *byte != b'\n'), 0..40)
+    proptest::collection::vec(any::<u8>().prop_filter("a newline", |byte| *byte != b'\n'), 0..40)
 }
 
 fn journal() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {

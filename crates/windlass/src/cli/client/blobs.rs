@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
-/// Show the blobs, put and get one, or clear away those that no job names
+/// List, upload and download blobs, and delete unused ones
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass blobs
   windlass blobs put program.wasm
   windlass blobs get 68d5b57378f76645bf12506c88fb06a81ddb3965 > program.wasm
-  windlass blobs gc                      shows what would go
+  windlass blobs gc                      list unused blobs
   windlass blobs gc --older-than 7d --remove")]
 pub(crate) struct BlobsArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -30,22 +30,22 @@ pub(crate) struct BlobsArgs {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Keep a file's bytes; prints their address
+    /// Upload a file and print its address
     Put {
-        /// The file; - or nothing reads standard input
+        /// File to upload [default: standard input, also -]
         file: Option<PathBuf>,
     },
-    /// Write the bytes at an address to standard output
+    /// Download a blob to standard output
     Get {
-        /// SHA-1 or SHA-256 in hex, or sha256- and base64
+        /// Address of the blob: SHA-1 or SHA-256 in hex, or sha256- followed by base64
         address: String,
     },
-    /// Look for blobs that no job of any tenant names; removes nothing unless told to
+    /// List blobs that no job of any tenant refers to; with --remove, delete them
     Gc {
-        /// Leave alone what was put within this time
+        /// Ignore blobs uploaded more recently than this
         #[arg(long, value_name = "TIME", default_value = "1d")]
         older_than: String,
-        /// Really remove them
+        /// Delete the blobs instead of only listing them
         #[arg(long)]
         remove: bool,
     },
@@ -68,15 +68,15 @@ fn show(client: &mut Client, json: bool) -> Outcome {
     }
     let blobs = answer["blobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     if blobs.is_empty() {
-        output::note("no blobs yet; keep one with: windlass blobs put FILE");
+        output::note("no blobs; upload one with: windlass blobs put FILE");
         return Ok(());
     }
     table(blobs).print(Style::of_stdout())?;
     let (count, bytes) = (answer["count"].as_u64().unwrap_or(0), answer["bytes"].as_u64().unwrap_or(0));
     if count > blobs.len() as u64 {
-        output::note(format!("the {} newest of {count}", blobs.len()));
+        output::note(format!("showing the {} newest of {count}", blobs.len()));
     }
-    output::note(format!("{bytes} bytes in all"));
+    output::note(format!("{bytes} bytes in total"));
     Ok(())
 }
 
@@ -98,7 +98,7 @@ fn put(client: &mut Client, file: Option<&PathBuf>, json: bool) -> Outcome {
     match file.filter(|file| file.as_os_str() != "-") {
         Some(file) => {
             bytes = std::fs::read(file)
-                .map_err(|error| Fault::failed(format!("reading {}: {error}", file.display())))?;
+                .map_err(|error| Fault::failed(format!("cannot read {}: {error}", file.display())))?;
         }
         None => {
             std::io::stdin().read_to_end(&mut bytes)?;
@@ -127,18 +127,18 @@ fn collect(client: &mut Client, older_than: &str, remove: bool, json: bool) -> O
     }
     let number = |key: &str| answer[key].as_u64().unwrap_or(0);
     if remove {
-        return output::say(format!("{} of {} blobs removed", number("removed"), number("count")));
+        return output::say(format!("{} of {} blobs deleted", number("removed"), number("count")));
     }
     let unnamed = answer["unnamed"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !unnamed.is_empty() {
         table(unnamed).print(Style::of_stdout())?;
     }
     output::note(format!(
-        "{} of {} blobs, {} bytes, are older than {older_than} and named by no job{}",
+        "{} of {} blobs ({} bytes) are older than {older_than} and unused by any job{}",
         number("unnamed_count"),
         number("count"),
         number("unnamed_bytes"),
-        if unnamed.is_empty() { "" } else { "; nothing was removed, add --remove for that" }
+        if unnamed.is_empty() { "" } else { "; delete them with --remove" }
     ));
     Ok(())
 }

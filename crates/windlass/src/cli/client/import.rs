@@ -6,9 +6,9 @@ mod tally;
 use crate::fault::Outcome;
 use clap::{Args, Subcommand};
 
-/// Take over the jobs of another job system
+/// Import jobs from another job system
 ///
-/// Shows what would happen; --apply does it.
+/// A dry run by default; add --apply to import the jobs.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -8,7 +8,7 @@ use crate::output;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-/// Look at one job, or act on it
+/// Show one job, or cancel, retry, run, change or delete it
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,11 +18,11 @@ Examples:
   windlass job 42 set --priority -10
   windlass job 42 result --wait 30s")]
 pub(crate) struct JobArgs {
-    /// The job's id
+    /// Id of the job
     id: u64,
     #[command(subcommand)]
     action: Option<Action>,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -31,31 +31,31 @@ pub(crate) struct JobArgs {
 
 #[derive(Subcommand, Debug, Clone)]
 enum Action {
-    /// Show everything that is known about it
+    /// Show the job (default)
     Show,
-    /// Cancel it; a running one is asked to stop
+    /// Cancel the job; if it is running, its worker is asked to stop
     Cancel,
-    /// Run a failed or cancelled job again
+    /// Start a failed, cancelled or completed job again, with its attempts counted from zero
     Retry,
-    /// Run it now instead of at its time
+    /// Run a delayed job now
     Run,
-    /// Remove it
+    /// Delete the job
     Delete,
-    /// Print its result
+    /// Print the result of the job
     Result {
-        /// Wait this long for it, e.g. 30s
+        /// Wait up to this long for the job to finish, e.g. 30s
         #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
         wait: Option<i64>,
     },
-    /// Change what was asked
+    /// Change a job that is not running
     Set {
-        /// Smaller runs first
+        /// Priority; jobs with smaller numbers run first
         #[arg(long, allow_negative_numbers = true)]
         priority: Option<i32>,
-        /// Not before this moment
+        /// Earliest start time, e.g. 2030-01-31T09:00:00Z or 09:00
         #[arg(long, value_name = "TIME", value_parser = human_time::parse_time_ms)]
         at: Option<i64>,
-        /// New payload: JSON, else text
+        /// New payload: JSON if it parses as JSON, otherwise text
         #[arg(long, value_name = "PAYLOAD")]
         payload: Option<String>,
     },
@@ -99,7 +99,7 @@ fn changes(priority: Option<i32>, at: Option<i64>, payload: Option<String>) -> O
         };
     }
     match changes.is_empty() {
-        true => Err(Fault::usage("nothing to change: give --priority, --at or --payload")),
+        true => Err(Fault::usage("nothing to change; give --priority, --at or --payload")),
         false => Ok(Value::Object(changes)),
     }
 }
@@ -111,8 +111,10 @@ fn act(client: &mut Client, method: &str, path: &str, body: Option<&Value>, id: 
         return output::say_json(&answer);
     }
     match answer["state"].as_str() {
-        Some("running") if path.ends_with("/cancel") => output::say(format!("job {id} is asked to stop")),
-        Some("gone") | None if method == "DELETE" => output::say(format!("job {id} is deleted")),
+        Some("running") if path.ends_with("/cancel") => {
+            output::say(format!("job {id} is running; its worker was asked to stop"))
+        }
+        Some("gone") | None if method == "DELETE" => output::say(format!("job {id} deleted")),
         state => output::say(format!("job {id} is {}", state.unwrap_or("gone"))),
     }
 }
@@ -122,7 +124,8 @@ fn show_result(client: &mut Client, path: &str, id: u64, wait: Option<i64>, json
     let answer = client.call("GET", &format!("{path}/result?wait_ms={wait_ms}"), None, wait_ms)?;
     if answer.status != 200 {
         let state = output::plain(&answer.value()?["state"]);
-        let message = format!("job {id} has no result yet: it is {state}; wait for it with --wait 30s");
+        let message =
+            format!("job {id} has no result yet: it is {state}; wait for the result with --wait 30s");
         return Err(Fault::failed(message));
     }
     result::print(id, &answer, json)

@@ -16,10 +16,11 @@ use std::io::IsTerminal;
 /// Jobs per request: the server's page limit.
 const PAGE: usize = 1000;
 
-/// Find jobs, newest first
+/// List and search jobs, newest first
 ///
-/// Words like state:failed, queue:mail, name:GLOB, tag:TAG, args.user_id:42, worker:W and age>1h (or age<5m) narrow the
-/// search; other words are looked for in the payload. The web UI understands the same words.
+/// Search terms: state:failed, queue:mail, name:GLOB, tag:TAG, args.user_id:42 (a value in the payload), worker:NAME,
+/// age>1h and age<5m. A job must match all terms. Any other word is searched for in the payload. The search box of the
+/// web UI accepts the same terms.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -29,27 +30,27 @@ Examples:
   windlass jobs --queue reports --state ready,running --json
   windlass jobs state:failed --all --json | jq .id")]
 pub(crate) struct JobsArgs {
-    /// state:, queue:, name:, tag:, args.PATH:, worker:, age> or text of the payload
+    /// Search terms, or text to find in payloads
     words: Vec<String>,
-    /// Only in these states, separated by commas
+    /// Only jobs in these states, separated by commas
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only in this queue
+    /// Only jobs in this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Only with a name like this
+    /// Only jobs whose name matches this pattern
     #[arg(long, value_name = "GLOB")]
     name: Option<String>,
-    /// Only with this tag
+    /// Only jobs with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// Show at most so many
+    /// Maximum number of jobs to show
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Show all of them
+    /// Show all matching jobs
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -88,7 +89,7 @@ fn print_json(jobs: &[Value]) -> Outcome {
 
 fn hint(more: bool, json: bool) -> Outcome {
     if more && !json && std::io::stdout().is_terminal() {
-        output::note("there are more: use --limit N or --all");
+        output::note("more jobs match; show them with --limit N or --all");
     }
     Ok(())
 }

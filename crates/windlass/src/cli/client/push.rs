@@ -20,9 +20,9 @@ const LINES_PER_CALL: usize = 1000;
 /// Payload bytes per request with `--lines`, well below the server's limit on a request body.
 const BYTES_PER_CALL: usize = 4 << 20;
 
-/// Put a job in
+/// Push a job
 ///
-/// Prints the id of the new job; with --wait, its result.
+/// Prints the id of the job; with --wait, its result.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,56 +32,56 @@ Examples:
   windlass push resize - --wait < photo.json
   windlass push import - --lines < rows.ndjson")]
 pub(crate) struct PushArgs {
-    /// Kind of job: what a worker asks for
+    /// Name of the job, by which workers claim it
     name: String,
-    /// Payload: JSON if it is JSON, else text; - reads it from standard input
+    /// Payload: JSON if it parses as JSON, otherwise text; - reads standard input
     payload: Option<String>,
-    /// Queue to put it in
+    /// Queue
     #[arg(long, default_value = "default")]
     queue: String,
-    /// Not before this much time has passed, e.g. 10s, 1h30m
+    /// Delay before the job may run, e.g. 10s, 1h30m
     #[arg(long, value_name = "DURATION", conflicts_with = "at", value_parser = human_time::parse_duration_ms)]
     delay: Option<i64>,
-    /// Not before this moment, e.g. 2030-01-31T09:00:00Z, or 09:00 for the next one
+    /// Earliest start time, e.g. 2030-01-31T09:00:00Z, or 09:00 for the next 9 o'clock
     #[arg(long, value_name = "TIME", value_parser = human_time::parse_time_ms)]
     at: Option<i64>,
-    /// Smaller runs first
+    /// Priority; jobs with smaller numbers run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// Run again and again, e.g. 'every 5m' or '0 9 * * 1-5'
+    /// Repeat by an interval or cron rule, e.g. 'every 5m' or '0 9 * * 1-5'
     #[arg(long, value_name = "RULE")]
     repeat: Option<String>,
-    /// At most one unfinished job has this key; a second push gives the id of the first
+    /// Unique key: while an unfinished job has this key, a push returns the id of that job
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
-    /// Attempts in all before it is given up
+    /// Maximum number of attempts, including the first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     retry: Option<u32>,
-    /// How long a worker may be silent before another gets the job
+    /// Lease: without a heartbeat for this long, the job goes to another worker
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     lease: Option<i64>,
-    /// How long the finished job and its result stay
+    /// How long the job and its result are kept after it finished
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     keep: Option<i64>,
-    /// Tag to find it by; may be given often
+    /// Tag for searches; may be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Another id for the job, chosen by you
+    /// Second id of the job, chosen by you
     #[arg(long)]
     alias: Option<String>,
-    /// Job this one belongs to
+    /// Id of the parent job
     #[arg(long, value_name = "ID")]
     parent: Option<u64>,
-    /// Each line of the payload is a job of its own
+    /// Push one job per line of the payload
     #[arg(long, conflicts_with = "wait")]
     lines: bool,
-    /// Wait until it has run, show its progress, and print its result
+    /// Wait until the job is finished, show its progress, and print its result
     #[arg(long)]
     wait: bool,
-    /// With --wait: give up waiting after this long
+    /// Stop waiting after this long (with --wait)
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = human_time::parse_duration_ms)]
     timeout: Option<i64>,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -99,8 +99,9 @@ pub(crate) fn run(args: PushArgs) -> Outcome {
         None => b"null".to_vec(),
     };
     let answer = client.post("/api/v1/jobs", &args.job(&payload))?;
-    let id =
-        answer["id"].as_u64().ok_or_else(|| Fault::failed(format!("the server gave no id: {answer}")))?;
+    let id = answer["id"]
+        .as_u64()
+        .ok_or_else(|| Fault::failed(format!("the response of the server contains no job id: {answer}")))?;
     if args.wait {
         return wait::until_settled(&mut client, id, args.timeout, args.json);
     }
@@ -119,7 +120,11 @@ fn say_pushed(id: u64, answer: &Value) -> Outcome {
     let style = output::Style::of_stdout();
     let name = format!("job {id}");
     let name = style.paint(Colour::Bold, &name);
-    output::say(if known { format!("{name} was there already") } else { format!("{name} pushed") })
+    output::say(if known {
+        format!("{name} exists already (same unique key)")
+    } else {
+        format!("{name} pushed")
+    })
 }
 
 /// Job in the format of the API.
@@ -238,7 +243,10 @@ impl Batch<'_> {
             [] => Ok(count),
             [first, ..] => {
                 let message = output::plain(&first["message"]);
-                Err(Fault::failed(format!("line {} of this batch was refused: {message}", first["index"])))
+                Err(Fault::failed(format!(
+                    "the server refused line {} of this batch: {message}",
+                    first["index"]
+                )))
             }
         }
     }

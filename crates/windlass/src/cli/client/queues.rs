@@ -7,7 +7,7 @@ use crate::output::{self, Colour, Style, Table};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-/// Show the queues, or pause and resume one
+/// List queues; pause or resume a queue
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -17,7 +17,7 @@ Examples:
 pub(crate) struct QueuesArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -26,14 +26,14 @@ pub(crate) struct QueuesArgs {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Hand out no more jobs of this queue; running ones go on
+    /// Stop handing out jobs of a queue; running jobs continue
     Pause {
-        /// The queue
+        /// Name of the queue
         name: String,
     },
-    /// Hand out jobs of this queue again
+    /// Hand out jobs of a paused queue again
     Resume {
-        /// The queue
+        /// Name of the queue
         name: String,
     },
 }

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{self, Role, TokenRecord};
 
-/// Make tokens; list, rotate and revoke those of a server
+/// Create access tokens; list, rotate and revoke the tokens of a server
 ///
-/// A token is shown once; the server keeps only its hash. Without a subcommand no server is asked: the line that is
-/// printed goes into its configuration. With one, the server at --server is, and needs no restart.
+/// A token is shown only once; the server stores its hash. Without a subcommand, prints a new token and a line for the
+/// server's configuration file, without contacting a server. The subcommands change the tokens of the running server at
+/// --server; no restart is needed.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -37,50 +38,50 @@ pub(crate) struct TokenArgs {
 
 #[derive(Args, Debug)]
 struct NewArgs {
-    /// viewer, worker, operator or admin: each may do what the ones before it may
+    /// Role: viewer, worker, operator or admin, each with all rights of the roles before it
     #[arg(long, default_value = "worker")]
     role: String,
-    /// Whose jobs it is about
+    /// Tenant whose jobs the token may access
     #[arg(long, default_value = "default")]
     tenant: String,
-    /// Who has it, for people
+    /// Description, such as the owner
     #[arg(long, default_value = "")]
     note: String,
-    /// Refused after this time, like 12h or 90d [default: never]
+    /// Lifetime, e.g. 12h or 90d [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     expires: Option<i64>,
-    /// Only for these jobs: QUEUE or QUEUE/NAME, both may be GLOB patterns; may be given several times [default: all]
+    /// Restrict the token to QUEUE or QUEUE/NAME (GLOB patterns); may be repeated [default: all jobs of the tenant]
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
 }
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Make a token that a running server accepts at once
+    /// Create a token on a running server
     Create {
         #[command(flatten)]
         new: NewArgs,
         #[command(flatten)]
         to: ToServer,
     },
-    /// Show the tokens that a running server accepts
+    /// List the tokens of a running server
     List {
         #[command(flatten)]
         to: ToServer,
     },
-    /// Make another token for the holder of one, which ends after a grace
+    /// Create a token with the same rights as an existing one, which expires after a grace period
     Rotate {
-        /// The eight characters after wl_
+        /// Public part of the token: the eight characters after wl_
         prefix: String,
-        /// How long the old one goes on
+        /// Grace period of the old token
         #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = human_time::parse_duration_ms)]
         grace: i64,
         #[command(flatten)]
         to: ToServer,
     },
-    /// Refuse a token from now on, also on open connections
+    /// Revoke a token at once, also on open connections
     Revoke {
-        /// The eight characters after wl_
+        /// Public part of the token: the eight characters after wl_
         prefix: String,
         #[command(flatten)]
         to: ToServer,
@@ -89,7 +90,7 @@ enum Action {
 
 #[derive(Args, Debug)]
 struct ToServer {
-    /// Print the server's answer as JSON
+    /// Print the server's response as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -106,7 +107,7 @@ pub(crate) fn run(args: TokenArgs) -> Outcome {
             let answer = to.server.client()?.post(&path, &json!({ "grace_ms": grace }))?;
             show_new(&answer, to.json)?;
             if !to.json {
-                output::note(format!("{prefix} is refused after {}", human_time::show_duration(grace)));
+                output::note(format!("token {prefix} expires in {}", human_time::show_duration(grace)));
             }
             Ok(())
         }
@@ -115,7 +116,7 @@ pub(crate) fn run(args: TokenArgs) -> Outcome {
             let answer = to.server.client()?.call("DELETE", &path, None, 0)?.value()?;
             match to.json {
                 true => output::say_json(&answer),
-                false => output::say(format!("{prefix} is refused from now on")),
+                false => output::say(format!("token {prefix} revoked")),
             }
         }
     }
@@ -131,21 +132,22 @@ fn public_part(text: &str) -> &str {
 /// Creates a token without a server, and prints it with its configuration line.
 fn make(new: &NewArgs, json: bool) -> Outcome {
     let role = Role::parse(&new.role).ok_or_else(|| {
-        Fault::usage(format!("{:?} is not a role; use viewer, worker, operator or admin", new.role))
+        Fault::usage(format!("unknown role {:?}; use viewer, worker, operator or admin", new.role))
     })?;
     let tenant = Tenant::new(&new.tenant).map_err(|error| Fault::usage(error.to_string()))?;
     if new.note.contains(['"', '\\', ',']) || new.note.chars().any(char::is_control) {
-        return Err(Fault::usage("the note may have no quotes, backslashes, commas or line breaks"));
+        return Err(Fault::usage("a note must not contain quotes, backslashes, commas or line breaks"));
     }
     if new.queues.iter().any(|queue| queue.contains(['"', '\\', ',', ' '])) {
         return Err(Fault::usage(
-            "in a configuration a queue is written without quotes, backslashes, commas and blanks; put ? in their place",
+            "a queue in a configuration line must not contain quotes, backslashes, commas or spaces; \
+             write ? in their place",
         ));
     }
     let expires_at =
         new.expires.map(|ms| Timestamp::from_calendar_ms(human_time::now_ms().saturating_add(ms)));
-    let token =
-        auth::generate_token().map_err(|error| Fault::failed(format!("no random numbers: {error}")))?;
+    let token = auth::generate_token()
+        .map_err(|error| Fault::failed(format!("cannot read random numbers: {error}")))?;
     let mut record = TokenRecord::of(&token, tenant, role, expires_at)
         .map_err(|error| Fault::failed(error.to_string()))?;
     record.note = new.note.clone();
@@ -157,11 +159,11 @@ fn make(new: &NewArgs, json: bool) -> Outcome {
     }
     output::say(&token)?;
     output::note("");
-    output::note("Keep it: it is shown only now. In the server's configuration file:");
+    output::note("Save this token: it is not shown again. Add this line to the server's configuration file:");
     output::note("");
     output::note(format!("  auth.tokens = [\"{line}\"]"));
     output::note("");
-    output::note("Then call with --token or WINDLASS_TOKEN, or the header `Authorization: Bearer TOKEN`.");
+    output::note("Clients send it with --token, WINDLASS_TOKEN or the header `Authorization: Bearer TOKEN`.");
     Ok(())
 }
 
@@ -182,7 +184,7 @@ fn show_new(answer: &Value, json: bool) -> Outcome {
         return output::say_json(answer);
     }
     output::say(output::plain(&answer["token"]))?;
-    output::note("Keep it: it is shown only now.");
+    output::note("Save this token: it is not shown again.");
     Ok(())
 }
 
@@ -194,7 +196,8 @@ fn list(to: &ToServer) -> Outcome {
     let tokens = answer["tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
     if tokens.is_empty() {
         output::note(
-            "no tokens: everybody who can reach the server is its admin; make one with: windlass token create",
+            "no tokens: everyone who can reach the server has the admin role; create a token with: \
+             windlass token create",
         );
         return Ok(());
     }
@@ -203,7 +206,7 @@ fn list(to: &ToServer) -> Outcome {
         value.as_i64().map_or_else(|| without.to_owned(), |ms| human_time::show_relative(ms, now))
     };
     let mut table =
-        Table::new(&["TOKEN", "ROLE", "TENANT", "QUEUES", "EXPIRES", "LAST USED", "KEPT IN", "NOTE"]);
+        Table::new(&["TOKEN", "ROLE", "TENANT", "QUEUES", "EXPIRES", "LAST USED", "STORED IN", "NOTE"]);
     for token in tokens {
         table.row(vec![
             (output::plain(&token["prefix"]), Colour::Bold),

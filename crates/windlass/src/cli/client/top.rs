@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Most running jobs shown; more would not fit on a screen.
 const RUNNING_MAX: usize = 50;
 
-/// Watch the server: queues, rates and what is running
+/// Show queues, rates and running jobs, refreshed continuously
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -24,15 +24,15 @@ Examples:
   windlass top --every 5s
   windlass top --once --json
 
-Keys: q quits, any other key draws at once.")]
+Keys: q quits, any other key refreshes.")]
 pub(crate) struct TopArgs {
-    /// Time between two looks
+    /// Refresh interval
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = human_time::parse_duration_ms)]
     every: i64,
-    /// Look once and end
+    /// Print once and exit
     #[arg(long)]
     once: bool,
-    /// Print as JSON, one object per look
+    /// Print one JSON object per refresh
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -65,8 +65,8 @@ pub(crate) fn run(args: TopArgs) -> Outcome {
     }
     // Before the screen is opened, so that an error is printed normally.
     let mut look = Look::take(&mut client)?;
-    let mut screen =
-        Screen::open().map_err(|error| Fault::failed(format!("the terminal: {error}; try --once")))?;
+    let mut screen = Screen::open()
+        .map_err(|error| Fault::failed(format!("cannot use the terminal: {error}; try --once")))?;
     let mut trouble: Option<String> = None;
     loop {
         let mut lines = look.lines(&client.server(), Style::of_stdout());
@@ -99,7 +99,7 @@ impl Look {
         let running = self.running.as_array().map(Vec::as_slice).unwrap_or_default();
         lines.push(String::new());
         if running.is_empty() {
-            lines.push("nothing is running".to_string());
+            lines.push("no running jobs".to_string());
         } else {
             lines.extend(view::job_table(running, human_time::now_ms()).lines(style));
         }

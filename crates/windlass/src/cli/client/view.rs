@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::Value;
 
 pub(crate) fn job_table(jobs: &[Value], now_ms: i64) -> Table {
-    let mut table = Table::new(&[">ID", "STATE", "QUEUE", "NAME", ">TRY", "WHEN", "WHAT"]);
+    let mut table = Table::new(&[">ID", "STATE", "QUEUE", "NAME", ">TRY", "WHEN", "PAYLOAD"]);
     for job in jobs {
         let state = state(job, now_ms);
         let colour = Colour::of_state(&state);
@@ -126,7 +126,7 @@ fn history(style: Style, job: &Value) -> Outcome {
 fn log(style: Style, job: &Value) -> Outcome {
     let dropped = job["log"]["dropped"].as_u64().unwrap_or_default();
     if dropped > 0 {
-        field(style, "log", &format!("({dropped} earlier lines are gone)"))?;
+        field(style, "log", &format!("({dropped} earlier lines were dropped)"))?;
     }
     for line in job["log"]["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
         let at = line["at"].as_i64().map(human_time::show_time).unwrap_or_default();

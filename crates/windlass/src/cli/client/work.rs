@@ -12,7 +12,7 @@ use crate::fault::{Fault, Outcome};
 use crate::human_time;
 use crate::output;
 use clap::Args;
-use held::{Held, Run, Stop, Table};
+use held::{Counted, Held, Run, Stop, Table};
 use process::Job;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -32,13 +32,16 @@ const AWAY_MOST: Duration = Duration::from_secs(5);
 /// Time to retry reporting a result to an unreachable server; the lease has expired long before.
 const OFFER_FOR: Duration = Duration::from_secs(300);
 
-/// Take jobs and run a command for each
+/// Claim jobs and run a command for each
 ///
-/// The payload arrives on standard input; WINDLASS_JOB_ID, WINDLASS_JOB_NAME, WINDLASS_JOB_QUEUE, WINDLASS_JOB_ATTEMPT,
-/// WINDLASS_JOB_PRIORITY and WINDLASS_SERVER are in the environment. What the command prints is the result (JSON if it
-/// is JSON, else text), except lines `::progress PERCENT NOTE`, which report progress. Exit code 0 finishes the job, 75
-/// tries it again later, anything else fails it with the end of standard error as the reason. The last lines of standard
-/// error are kept with the job. WINDLASS_TOKEN is not handed on to the command.
+/// The command gets the payload on standard input, and WINDLASS_JOB_ID, WINDLASS_JOB_NAME, WINDLASS_JOB_QUEUE,
+/// WINDLASS_JOB_ATTEMPT, WINDLASS_JOB_PRIORITY and WINDLASS_SERVER in its environment. Its standard output becomes the
+/// result (JSON if it parses as JSON, otherwise text), except lines `::progress PERCENT NOTE`, which report progress.
+/// The last lines of standard error are stored in the log of the job.
+///
+/// Exit code 0 finishes the job. Exit code 75 fails the attempt and retries the job later, within its attempts. Any other
+/// exit code fails the job without a retry (see --retry-failures), with the end of standard error as the message.
+/// WINDLASS_TOKEN is removed from the environment of the command.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -46,43 +49,43 @@ Examples:
   windlass work '*' --queue reports --concurrency 8 -- python3 report.py
   windlass work resize --drain -- sh -c 'convert - -resize 50% out.png'")]
 pub(crate) struct WorkArgs {
-    /// Names of jobs to take: * and ? and [a-z] match
+    /// Pattern of the job names to claim, with *, ? and [a-z]
     #[arg(value_name = "GLOB")]
     name: String,
-    /// The command and its arguments
+    /// Command to run for each job, with its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
-    /// Only from this queue; may be given often [default: any]
+    /// Claim jobs of this queue only; may be repeated [default: all queues]
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
-    /// Jobs at the same time
+    /// Maximum number of jobs running at the same time
     #[arg(long, short = 'c', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
-    /// How long the server waits for a sign of life before it gives the job to another
+    /// Lease: without a heartbeat for this long, the server gives the job to another worker
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = human_time::parse_duration_ms)]
     lease: i64,
-    /// Stop a command that runs longer, and fail the job
+    /// Time limit of the command; a job that exceeds it fails
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     timeout: Option<i64>,
-    /// After asking a command to stop, how long before it is killed
+    /// Time between SIGTERM and SIGKILL when a command is stopped
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = human_time::parse_duration_ms)]
     grace: i64,
-    /// Wait before the next try after exit code 75 [default: as the job was pushed]
+    /// Delay before the retry after exit code 75 [default: the backoff of the job]
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     retry_delay: Option<i64>,
-    /// Treat every failure like exit code 75
+    /// Retry after any non-zero exit code, as after 75
     #[arg(long)]
     retry_failures: bool,
-    /// Stop after one job
+    /// Exit after one job
     #[arg(long, conflicts_with = "drain")]
     once: bool,
-    /// Stop when no job is left to take
+    /// Exit when there is no job left to claim
     #[arg(long)]
     drain: bool,
-    /// Name of this worker, shown with the jobs it runs [default: host and process]
+    /// Name of this worker, shown with its jobs [default: host name and process id]
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -109,7 +112,7 @@ pub(crate) fn run(args: WorkArgs) -> Outcome {
     let (finished, failed) = table.tally();
     table.take_trouble().map_or(Ok(()), Err)?;
     outcome?;
-    note(table.quiet, format!("{finished} finished, {failed} not"));
+    note(table.quiet, format!("{finished} finished, {failed} failed"));
     Ok(())
 }
 
@@ -154,7 +157,7 @@ impl Worker {
                 Ok(jobs) => self.start(jobs),
                 Err(ClientError::Interrupted) => return Ok(()),
                 Err(error) if reached && error.is_passing() => {
-                    note(self.args.quiet, format!("{error}; trying again"));
+                    note(self.args.quiet, format!("{error}; retrying"));
                     self.table.sleep(away);
                     away = (away * 2).min(AWAY_MOST);
                     continue;
@@ -162,7 +165,10 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             if !reached {
-                note(self.args.quiet, format!("working for {} on {}", self.claims.server(), self.args.name));
+                note(
+                    self.args.quiet,
+                    format!("connected to {}; claiming jobs named {}", self.claims.server(), self.args.name),
+                );
             }
             reached = true;
             away = AWAY_FIRST;
@@ -205,30 +211,30 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
         table.give_up(Fault::failed(reason.clone()));
     }
     let verdict = verdict(ended, table.why_stopped(run), args);
-    let finished = matches!(verdict, Verdict::Finish(_));
+    let counted = verdict.counted();
     let messages = table.last_messages(run);
     if !messages.is_empty() && !matches!(verdict, Verdict::Lost) {
         // An error is ignored: the log is informational.
         let _ = client.post(&held::log_path(job.id), &held::log_body(&job.token, &messages));
     }
     let words = verdict.words();
-    let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
-        None | Some(Ok(())) => words,
-        Some(Err(NotTaken::TooLarge)) => without_result(&job, args, table, &mut client),
-        Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
+    let (words, counted) = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
+        None | Some(Ok(())) => (words, counted),
+        Some(Err(NotTaken::TooLarge)) => (without_result(&job, args, table, &mut client), Counted::Failed),
+        Some(Err(NotTaken::Otherwise(reason))) => (format!("{words}, but {reason}"), counted),
     };
     note(table.quiet, format!("job {} {} {}", job.id, output::harmless(&job.name), output::harmless(&words)));
-    table.remove(run, finished);
+    table.remove(run, counted);
 }
 
 /// Fails a job whose result the server refuses as too large, instead of holding it until the lease expires.
 fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client) -> String {
-    let message = "its result is larger than the server takes (limits.payload_bytes)".to_string();
+    let message = "the result is larger than the server's limit (limits.payload_bytes)".to_string();
     let failed = Verdict::Fail { message, exit_code: Some(0), again: false };
     let words = failed.words();
     match failed.entry(job, args).map(|entry| offer(client, &entry, table)) {
         None | Some(Ok(())) => words,
-        Some(Err(NotTaken::TooLarge)) => format!("{words}, but the server refused that too"),
+        Some(Err(NotTaken::TooLarge)) => format!("{words}, but the server did not accept the report"),
         Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
     }
 }
@@ -255,8 +261,12 @@ fn verdict(ended: ProcessEnd, stopped: Option<Stop>, args: &WorkArgs) -> Verdict
             Verdict::Finish(process::result_of(&stdout))
         }
         (Some(Stop::Cancelled), _) => fail("cancelled".to_string(), false),
-        (Some(Stop::TimedOut), _) => fail("took longer than its time limit".to_string(), args.retry_failures),
-        (None, ProcessEnd::TooMuch) => fail(format!("printed more than {RESULT_BYTES_MAX} bytes"), false),
+        (Some(Stop::TimedOut), _) => {
+            fail("exceeded its time limit (--timeout)".to_string(), args.retry_failures)
+        }
+        (None, ProcessEnd::TooMuch) => {
+            fail(format!("standard output exceeded {RESULT_BYTES_MAX} bytes"), false)
+        }
         (None, ProcessEnd::Code { code, stderr, .. }) => {
             let message = if stderr.is_empty() { format!("exit code {code}") } else { stderr };
             let again = code == EXIT_RETRY || args.retry_failures;
@@ -287,14 +297,22 @@ struct Entry {
 }
 
 impl Verdict {
+    fn counted(&self) -> Counted {
+        match self {
+            Verdict::Finish(_) => Counted::Finished,
+            Verdict::Fail { .. } => Counted::Failed,
+            Verdict::GiveBack | Verdict::Lost => Counted::Released,
+        }
+    }
+
     /// Text for the worker's output.
     fn words(&self) -> String {
         match self {
             Verdict::Finish(_) => "finished".to_string(),
-            Verdict::Fail { message, again: true, .. } => format!("to be tried again: {message}"),
+            Verdict::Fail { message, again: true, .. } => format!("failed, will be retried: {message}"),
             Verdict::Fail { message, again: false, .. } => format!("failed: {message}"),
-            Verdict::GiveBack => "given back".to_string(),
-            Verdict::Lost => "was given to another worker".to_string(),
+            Verdict::GiveBack => "released".to_string(),
+            Verdict::Lost => "stopped: lease lost to another worker".to_string(),
         }
     }
 
@@ -334,7 +352,7 @@ fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTak
                 return Err(match error["code"] == "payload_too_large" {
                     true => NotTaken::TooLarge,
                     false => NotTaken::Otherwise(format!(
-                        "the server refused: {}",
+                        "the server did not accept the report: {}",
                         output::plain(&error["message"])
                     )),
                 });
@@ -370,7 +388,10 @@ fn stop_on_signals(table: Arc<Table>, claims: Interrupter) -> Outcome {
                 let count = table.leave(round == 2);
                 claims.cut();
                 if count > 0 && round == 1 {
-                    output::note(format!("stopping after {count} running jobs; once more to give them back"));
+                    output::note(format!(
+                        "stopping after {count} running jobs; send the signal again to stop and release \
+                     them"
+                    ));
                 }
             }
         });

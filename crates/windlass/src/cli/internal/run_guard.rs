@@ -7,14 +7,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
 use std::io::BufRead;
 
-/// End what a worker leaves behind when it is killed
+/// Kill the commands of a worker that was killed (internal)
 ///
-/// Started by `windlass work` for itself; reads which commands run, and ends those that still do when the worker is gone.
+/// Started by `windlass work`; reads the process groups of running commands and kills them when the worker exits.
 #[derive(Args, Debug)]
 #[command(hide = true)]
 #[command(after_help = "\
 Example:
-  windlass run-guard < /dev/null            ends at once: there is no worker")]
+  windlass run-guard < /dev/null            exits at once: there is no worker")]
 pub(crate) struct RunGuardArgs {}
 
 pub(crate) fn run(_: RunGuardArgs) -> Outcome {

@@ -4,16 +4,16 @@ use crate::fault::{Fault, Outcome};
 use clap::Args;
 use windlass_runners::handlers::guard;
 
-/// Run a handler's interpreter for the server
+/// Run the interpreter of a handler (internal)
 ///
-/// Started by `windlass serve` for itself; gives up what handlers must not have, then starts the interpreter.
+/// Started by `windlass serve`; drops its privileges, then starts the interpreter.
 #[derive(Args, Debug)]
 #[command(hide = true)]
 #[command(after_help = "\
 Example:
-  windlass run-handler < /dev/null          ends at once: nobody says what to run")]
+  windlass run-handler < /dev/null          exits at once: no handler is given")]
 pub(crate) struct RunHandlerArgs {
-    /// Which of the processes around an interpreter to be; without it, the guard
+    /// Stage of the isolation; without it, the guard process
     #[arg(value_parser = [guard::FIRST, guard::INSIDE])]
     stage: Option<String>,
 }

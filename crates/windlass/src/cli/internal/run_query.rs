@@ -6,14 +6,14 @@ use clap::Args;
 use windlass_dialects::bedrock::query;
 use windlass_runners::confine;
 
-/// Run SQL statements for the server
+/// Run SQL statements of the Bedrock dialect (internal)
 ///
-/// Started by `windlass serve` for itself; speaks to it over standard input and output.
+/// Started by `windlass serve`; communicates over standard input and output.
 #[derive(Args, Debug)]
 #[command(hide = true)]
 #[command(after_help = "\
 Example:
-  windlass run-query < /dev/null          ends at once: nobody gives it orders")]
+  windlass run-query < /dev/null          exits at once: no statement is given")]
 pub(crate) struct RunQueryArgs {}
 
 pub(crate) fn run(_args: RunQueryArgs) -> Outcome {

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use windlass_runners::wasi::message::Limits;
 use windlass_runners::wasi::runner::{Options, Runner, Stopping};
 
-/// Run WASI jobs of a server
+/// Claim WASI jobs from a server and run them
 ///
-/// Claims jobs of the queuey-queue protocol, runs each module with its input on standard input, keeps standard output as a
-/// blob, and completes the job with its address; a module that fails fails its job with what it wrote to standard error.
-/// Modules run in processes of their own without files, environment, arguments or network.
+/// Claims jobs of the queuey-queue dialect, runs each WebAssembly module with its input on standard input, uploads its
+/// standard output as a blob, and completes the job with the address of the blob. If a module fails, the job fails with
+/// its standard error. Modules run in separate processes without files, environment, arguments or network.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,28 +26,28 @@ Examples:
   windlass run-wasi --server https://jobs.example.org --token TOKEN --workers 4
   windlass run-wasi --storage http://127.0.0.1:7475 --time-limit 60s")]
 pub(crate) struct RunWasiArgs {
-    /// Jobs at the same time, each in a process of its own
+    /// Maximum number of jobs running at the same time, each in its own process
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
-    /// Where blobs are, if not at the server: a castaway or another Windlass
+    /// Server that stores the blobs, if it is another one: castaway or Windlass
     #[arg(long, value_name = "URL")]
     storage: Option<String>,
-    /// A module that runs longer fails
+    /// Time limit of one module
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = human_time::parse_duration_ms)]
     time_limit: i64,
-    /// Memory of one module
+    /// Memory limit of one module
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().memory_bytes_max)]
     memory_bytes: u64,
-    /// Standard output of one module, and again its standard error
+    /// Size limit of standard output and of standard error of one module, each
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().output_bytes_max)]
     output_bytes: u64,
-    /// Compiled modules kept by each process
+    /// Compiled modules cached by each process
     #[arg(long, value_name = "N", default_value_t = Limits::default().cache_modules)]
     cache_modules: u32,
-    /// The server's queuey.abandoned_age_s: signs of life come three times as often, at least once a minute
+    /// Value of queuey.abandoned_age_s on the server; heartbeats are sent every third of it, at least once a minute
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = human_time::parse_duration_ms)]
     abandoned_age: i64,
-    /// After a signal to stop, how long running modules may take to end
+    /// Time for running modules to finish after SIGTERM or SIGINT
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = human_time::parse_duration_ms)]
     grace: i64,
     #[command(flatten)]
@@ -68,7 +68,7 @@ async fn run_jobs(args: RunWasiArgs) -> Outcome {
         args.storage.as_deref().map(|url| Client::new(url, None, args.server.ca.as_deref())).transpose()?;
     let place = server.server();
     let source = Arc::new(Remote::new(server, storage, duration(args.abandoned_age)));
-    output::note(format!("runner {} takes WASI jobs of {place}", source.runner_id()));
+    output::note(format!("runner {} claims WASI jobs from {place}", source.runner_id()));
     let options = Options {
         workers: usize::from(args.workers),
         limits: limits(&args),
@@ -78,11 +78,11 @@ async fn run_jobs(args: RunWasiArgs) -> Outcome {
     let (stop, stopping) = watch::channel(Stopping::No);
     let mut runner = tokio::spawn(Runner::new(source, options, stopping).run());
     tokio::select! {
-        ended = &mut runner => return ended.map_err(|error| Fault::failed(format!("the runner broke: {error}"))),
+        ended = &mut runner => return ended.map_err(|error| Fault::failed(format!("internal error: the runner panicked: {error}"))),
         _ = interrupts.recv() => {}
         _ = terms.recv() => {}
     }
-    output::note("stopping: running modules may end; a second signal stops them");
+    output::note("shutting down: waiting for running modules; send a second signal to stop them");
     stop.send_replace(Stopping::Finish);
     tokio::select! {
         _ = &mut runner => return Ok(()),

@@ -3,14 +3,14 @@
 use crate::fault::{Fault, Outcome};
 use clap::Args;
 
-/// Run WebAssembly modules for a runner
+/// Run WebAssembly modules (internal)
 ///
-/// Started by `windlass serve` and `windlass run-wasi` for themselves; speaks to them over standard input and output.
+/// Started by `windlass serve` and `windlass run-wasi`; communicates over standard input and output.
 #[derive(Args, Debug)]
 #[command(hide = true)]
 #[command(after_help = "\
 Example:
-  windlass run-wasi-guest < /dev/null          ends at once: nobody gives it orders")]
+  windlass run-wasi-guest < /dev/null          exits at once: no module is given")]
 pub(crate) struct RunWasiGuestArgs {}
 
 pub(crate) fn run(_args: RunWasiGuestArgs) -> Outcome {

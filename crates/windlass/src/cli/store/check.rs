@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use windlass_core::StateName;
 use windlass_store::sqlite;
 
-/// Check that everything in a store is whole
+/// Check the integrity of an embedded store
 ///
-/// Reads everything and changes nothing; may run beside a server. Exit code 1 if something is wrong.
+/// Reads every row and verifies its checksum. Changes nothing, and can run while a server is using the store. The exit
+/// code is 1 if there are problems.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +34,7 @@ pub(crate) struct StorePlace {
     /// Folder of the embedded store [default: windlass-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// The store itself: sqlite:PATH
+    /// URL of the store: sqlite:PATH
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// Configuration file (TOML)
@@ -56,14 +57,14 @@ impl StorePlace {
             Some(("sqlite", path)) => PathBuf::from(path.strip_prefix("//").unwrap_or(path)),
             _ => {
                 return Err(Fault::usage(format!(
-                    "{url}: only sqlite stores are files; name one with --store sqlite:PATH"
+                    "{url} is not an embedded store; this command needs --store sqlite:PATH"
                 )));
             }
         };
         match path.is_file() {
             true => Ok(path),
             false => Err(Fault::failed(format!(
-                "there is no store at {}; name its folder with --data or the file with --store sqlite:PATH",
+                "no store at {}; give its folder with --data or its file with --store sqlite:PATH",
                 path.display()
             ))),
         }
@@ -75,7 +76,8 @@ pub(crate) fn run(args: CheckArgs) -> Outcome {
     let bar = progress::bar("jobs");
     let report = sqlite::check(&path, &|done, all| progress::show(&bar, done, all));
     bar.finish_and_clear();
-    let report = report.map_err(|error| Fault::failed(format!("checking {}: {error}", path.display())))?;
+    let report =
+        report.map_err(|error| Fault::failed(format!("cannot check {}: {error}", path.display())))?;
     if args.json {
         output::say_json(&as_json(&report))?;
     } else {
@@ -84,7 +86,7 @@ pub(crate) fn run(args: CheckArgs) -> Outcome {
     match report.problems.len() as u64 + report.more_problems {
         0 => Ok(()),
         count => Err(Fault::failed(format!(
-            "{count} problems in {}; keep a copy of the folder as it is, then restore a backup",
+            "{count} problems in {}; copy the folder as it is, then restore a backup",
             path.display()
         ))),
     }
@@ -108,7 +110,7 @@ fn print(report: &sqlite::Report) -> Outcome {
         output::say(format!("problem: {}", output::harmless(problem)))?;
     }
     if report.problems.is_empty() {
-        output::say(format!("{} jobs, {} settings: everything is whole", report.jobs, report.settings))?;
+        output::say(format!("{} jobs, {} settings: no problems found", report.jobs, report.settings))?;
     }
     for (state, count) in states(report).filter(|(_, count)| *count > 0) {
         output::say(format!("  {count:>10} {state}"))?;

@@ -8,9 +8,10 @@ use clap::Args;
 use serde_json::json;
 use windlass_store::sqlite;
 
-/// Shrink the file of a store to what is in it
+/// Return the free space in the file of an embedded store to the file system
 ///
-/// Stop the server first. Needs room for a second file of the new size; a crash leaves the old file or the new one.
+/// Stop the server first. Needs disk space for a second file of the new size. After a crash, either the old or the new
+/// file is in place.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +32,7 @@ pub(crate) fn run(args: CompactArgs) -> Outcome {
     bar.finish_and_clear();
     let sizes = compacted.map_err(|error| {
         Fault::failed(format!(
-            "compacting {}: {error}; a server that uses it has to be stopped first",
+            "cannot compact {}: {error}; stop the server that uses it first",
             file.display()
         ))
     })?;

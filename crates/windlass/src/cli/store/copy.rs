@@ -12,21 +12,21 @@ use windlass_store::copy::{Copied, Stage, copy};
 use windlass_store::postgres::PostgresOptions;
 use windlass_store::{OpenOptions, Store};
 
-/// Copy a whole store into a new one, also of another kind
+/// Copy a store to a new one, also between SQLite and PostgreSQL
 ///
-/// Jobs in all states with their ids, settings, pauses and blobs go over as they are; then both stores are read and compared.
-/// Stop the servers on both first. The source stays as it is; the target has to be new. A copy that was interrupted is
-/// begun again with the same command; no server starts on it before that.
+/// Copies all jobs with their ids and states, settings, paused queues and blobs, then reads and compares both stores. Stop
+/// the servers on both stores first. The source is not changed; the target must be new. If the copy is interrupted, run
+/// the same command again; no server starts on an unfinished copy.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass copy --from sqlite:windlass-data/windlass.db --to postgres://windlass@db.example.org/jobs
   windlass copy --from postgres://windlass@db.example.org/jobs --to sqlite:jobs.db --json")]
 pub(crate) struct CopyArgs {
-    /// The store to read
+    /// URL of the store to copy
     #[arg(long, value_name = "URL")]
     from: String,
-    /// The store to fill; it has to be new
+    /// URL of the new store
     #[arg(long, value_name = "URL")]
     to: String,
     /// Print as JSON
@@ -44,15 +44,18 @@ pub(crate) fn run(args: CopyArgs) -> Outcome {
 fn refuse_nonsense(args: &CopyArgs) -> Outcome {
     for url in [&args.from, &args.to] {
         if url.starts_with("memory:") {
-            return Err(Fault::usage("a store in memory is gone when this command ends; name another"));
+            return Err(Fault::usage(
+                "memory: cannot be copied, because it ends with this command; give sqlite:PATH or \
+             postgres://…",
+            ));
         }
     }
     if args.from == args.to {
-        return Err(Fault::usage("--from and --to name the same store"));
+        return Err(Fault::usage("--from and --to are the same store"));
     }
     match args.from.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
         Some(path) if !Path::new(path).is_file() => {
-            Err(Fault::failed(format!("there is no store at {path}; check --from")))
+            Err(Fault::failed(format!("no store at {path}; check --from")))
         }
         _ => Ok(()),
     }
@@ -64,7 +67,7 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
     let bar = progress::bar("jobs");
     let show = |stage, done, all| {
         bar.set_message(match stage {
-            Stage::Clear => "clearing an unfinished copy",
+            Stage::Clear => "removing an unfinished copy",
             Stage::Copy => "copying",
             Stage::Blobs => "copying blobs",
             Stage::Verify => "comparing",
@@ -82,7 +85,7 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
     // Closes both stores before reporting an error of the copy, which takes precedence.
     let closed = (from.close().await, to.close().await);
     let copied = copied.map_err(|error| Fault::failed(error.to_string()))?;
-    closed.0.and(closed.1).map_err(|error| Fault::failed(format!("closing the stores: {error}")))?;
+    closed.0.and(closed.1).map_err(|error| Fault::failed(format!("cannot close the stores: {error}")))?;
     Ok(copied)
 }
 
@@ -108,7 +111,7 @@ fn say(args: &CopyArgs, copied: &Copied) -> Outcome {
         }));
     }
     output::say(format!(
-        "{jobs} jobs, {settings} settings, {paused} paused queues and {blobs} blobs copied and compared \
-         (checksum {checksum:08x}); the next job will be {next_id}"
+        "{jobs} jobs, {settings} settings, {paused} paused queues and {blobs} blobs copied and \
+         compared (checksum {checksum:08x}); the next job id is {next_id}"
     ))
 }

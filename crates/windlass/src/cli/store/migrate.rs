@@ -8,20 +8,20 @@ use serde_json::json;
 use std::path::PathBuf;
 use windlass_store::postgres::{PostgresStore, Standing};
 
-/// Make the tables of a PostgreSQL store, or bring them up to date
+/// Create or upgrade the tables of a PostgreSQL store
 ///
-/// `serve` does the same when it starts, unless `store.migrate` is false. All steps are carried out or none; servers that
-/// start meanwhile wait.
+/// `windlass serve` does this at startup, unless store.migrate is false. All migrations run in one transaction; servers
+/// that start meanwhile wait.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass migrate --store postgres://windlass@db.example.org/jobs
   windlass migrate --store postgres://windlass@db.example.org/jobs --dry-run")]
 pub(crate) struct MigrateArgs {
-    /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE
+    /// URL of the store: postgres://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Only say what would be done
+    /// Print the pending migrations without running them
     #[arg(long)]
     dry_run: bool,
     /// Print as JSON
@@ -30,7 +30,7 @@ pub(crate) struct MigrateArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "WINDLASS_CONFIG")]
     config: Option<PathBuf>,
-    /// Set any configuration key, such as store.schema
+    /// Set a configuration key, such as store.schema; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -45,7 +45,9 @@ pub(crate) fn run(args: MigrateArgs) -> Outcome {
     };
     let config = read.read()?;
     if !config.store.starts_with("postgres") {
-        return Err(Fault::usage("only PostgreSQL needs this; name it with --store postgres://…"));
+        return Err(Fault::usage(
+            "only PostgreSQL stores have migrations; give one with --store postgres://…",
+        ));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let standing = runtime.block_on(PostgresStore::migrate(&config.store, &config.postgres, args.dry_run));
@@ -61,13 +63,13 @@ fn say(args: &MigrateArgs, standing: &Standing) -> Outcome {
         }));
     }
     for step in missing {
-        output::say(format!("{} {step}", if args.dry_run { "would do" } else { "done" }))?;
+        output::say(format!("{} {step}", if args.dry_run { "pending:" } else { "done" }))?;
     }
     match (missing.is_empty(), args.dry_run) {
         (true, _) => output::say(format!("the tables are up to date (version {version})")),
         (false, true) => {
             output::say(format!("nothing was changed; the tables are at version {version} of {newest}"))
         }
-        (false, false) => output::say(format!("the tables went from version {version} to {newest}")),
+        (false, false) => output::say(format!("the tables were upgraded from version {version} to {newest}")),
     }
 }

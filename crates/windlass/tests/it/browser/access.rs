@@ -25,7 +25,7 @@ fn a_token_is_asked_for_and_its_role_decides_what_is_shown() {
     assert_eq!(status, 201);
     let browser = Browser::open();
     browser.go(&page(&server, "jobs"));
-    browser.until_shows("main", "This server wants a token");
+    browser.until_shows("main", "This server requires an access token");
     sign_in(&browser, "wl_00000000_wrong");
     browser.until_shows("[role=alert]", "not valid");
     browser.picture("login");
@@ -40,7 +40,7 @@ fn a_token_is_asked_for_and_its_role_decides_what_is_shown() {
     assert_eq!(browser.count("[data-action]"), 0);
     assert!(!browser.text("body").contains("xyzzy"));
     browser.go(&page(&server, "jobs?search=xyzzy"));
-    browser.until_shows("[role=alert]", "payloads are hidden");
+    browser.until_shows("[role=alert]", "viewers cannot search payloads");
     browser.go(&page(&server, "queues"));
     browser.until_shows("main tbody", "default");
     assert_eq!(browser.count("main tbody button"), 0);
@@ -95,7 +95,7 @@ fn hostile_jobs_stay_text_on_every_page() {
     browser.until_shows("#found", "2 jobs");
     assert_eq!(browser.js("window.hacked === undefined"), true);
     browser.go(&page(&server, "job/%3Cimg%20src=x%20onerror=alert(1)%3E"));
-    browser.until_shows("main", "There is no job <img");
+    browser.until_shows("main", "onerror=alert(1)> not found");
     browser.picture("hostile");
 }
 

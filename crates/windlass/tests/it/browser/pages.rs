@@ -31,7 +31,7 @@ fn the_form_makes_the_job_it_describes_and_shows_how_to_do_it_elsewhere() {
     let server = Server::start(&["--bedrock", "127.0.0.1:0"]);
     let browser = Browser::open();
     browser.go(&page(&server, "push"));
-    browser.until_shows("main", "| nc 127.0.0.1 ");
+    browser.until_shows("main", "bedrock on 127.0.0.1:");
     browser.fill("#push-name", "mail");
     browser.fill("#push-queue", "out");
     browser.fill("#push-payload", r#"{"to": "ann"}"#);
@@ -49,7 +49,7 @@ fn the_form_makes_the_job_it_describes_and_shows_how_to_do_it_elsewhere() {
     assert_eq!(job["run_at"].as_i64().unwrap() - job["created_at"].as_i64().unwrap(), 5_400_000);
     browser.fill("#push-delay", "soon");
     browser.click("#push-send");
-    browser.until_shows("[role=alert]", "“soon” is not a time");
+    browser.until_shows("[role=alert]", "“soon” is not a duration");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_search_finds_jobs_page_by_page_and_can_be_linked_to() {
     browser.until_shows("#found", "1 job");
     browser.until_shows("main tbody", "other");
     browser.go(&page(&server, "jobs?search=state%3Alost"));
-    browser.until_shows("[role=alert]", "there is no state `lost`");
+    browser.until_shows("[role=alert]", "unknown state `lost`");
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn all_matches_are_retried_at_once_and_single_rows_too() {
     browser.click("#pick-matches");
     browser.until_shows("#picked", "all 60 jobs");
     browser.click("[data-action=retry]");
-    browser.until_shows("dialog", "all 60 jobs found by state:failed name:mail");
+    browser.until_shows("dialog", "all 60 jobs matching state:failed name:mail");
     browser.picture("bulk");
     browser.click("#ask-yes");
-    browser.until_shows(".toasts", "60 started over");
+    browser.until_shows(".toasts", "60 retried");
     browser.until_shows("#found", "0 jobs");
     let totals = &server.call("GET", "/api/v1/stats", None).1["totals"];
     assert_eq!((&totals["ready"], &totals["failed"]), (&json!(60), &json!(1)));
@@ -148,9 +148,9 @@ fn the_page_of_a_job_follows_it_through_its_life() {
     browser.until_shows("[data-part=result]", "sheets");
     browser.click("[data-action=delete]");
     browser.click("#ask-yes");
-    browser.until_shows("main", &format!("Job {id} (report) is gone."));
+    browser.until_shows("main", &format!("Job {id} (report) was deleted."));
     browser.go(&page(&server, "job/999"));
-    browser.until_shows("main", "There is no job 999");
+    browser.until_shows("main", "Job 999 not found");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_words_of_a_run_and_what_people_did_are_shown_with_the_job() {
     assert_eq!(browser.count("#log img"), 0);
     settle(&server, &claimed, json!({"outcome": "fail", "error": "no paper"}));
     browser.until_shows(".error-item", "attempt 1 by w-3");
-    browser.until_shows("#events", "attempt 1 went wrong by w-3");
+    browser.until_shows("#events", "attempt 1 failed by w-3");
     browser.picture("log");
     browser.click("[data-action=retry]");
     browser.until_shows("#events", "retried by anyone");
@@ -219,7 +219,7 @@ fn a_long_lived_job_shows_its_ports_its_state_and_its_children() {
     sidejob("POST", "/jobs/1/state", json!({"colour": "blue"}));
     let browser = Browser::open();
     browser.go(&page(&server, "job/1"));
-    browser.until_shows("[data-part=inports]", "2 values wait");
+    browser.until_shows("[data-part=inports]", "2 values");
     browser.until_shows("[data-part=inports]", "{\"z\":1,\"a\":2}");
     browser.until_shows("[data-part=inports]", "<b>bold</b>");
     browser.until_shows("[data-part=inports]", "default 7");
@@ -228,7 +228,7 @@ fn a_long_lived_job_shows_its_ports_its_state_and_its_children() {
     browser.until_shows("#family", "helper");
     browser.picture("ports");
     sidejob("POST", "/jobs/1/inports/a/read", json!({}));
-    browser.until_shows("[data-part=inports]", "1 value waits");
+    browser.until_shows("[data-part=inports]", "1 value");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn workers_that_jobs_are_pushed_to_are_quieted_and_let_go() {
     browser.picture("workers");
     browser.press("Wake");
     browser.until_shows("main tbody .state", "idle");
-    browser.press("Let go");
+    browser.press("Remove");
     browser.click("#ask-yes");
     browser.until("document.querySelectorAll('main tbody tr').length === 0");
 }
@@ -308,7 +308,7 @@ fn queues_are_paused_and_resumed_and_a_job_says_that_it_waits_for_that() {
     browser.until("document.querySelector('button[aria-label=\"Pause mail out\"]')");
     assert_eq!(claim(&server, json!({})).len(), 1);
     // Values in and out.
-    for title in ["in", "out"] {
+    for title in ["pushed", "claimed"] {
         browser.until(&format!(
             "document.querySelectorAll('main tbody td')[[...document.querySelectorAll('main th')]\
              .findIndex((head) => head.textContent === {title:?})]?.textContent.endsWith('/s')"
@@ -357,7 +357,7 @@ fn schedules_tell_their_next_ten_runs_and_workers_what_they_hold() {
     assert_eq!(browser.count("main tbody tr"), 1);
     assert_eq!(browser.count("main tbody details li"), 9);
     browser.go(&page(&server, "workers"));
-    browser.until_shows("main", "no worker holds a job, has registered");
+    browser.until_shows("main", "no workers: none has a job");
     claim(&server, json!({"worker": "w-9"}));
     browser.until_shows("main tbody", "plain #2");
     browser.until_shows("main tbody", "w-9");
@@ -370,10 +370,10 @@ fn blobs_are_listed_and_unused_ones_are_removed_only_when_they_are_old() {
     assert!(matches!(status, 200 | 201), "{status}");
     let browser = Browser::open();
     browser.go(&page(&server, "blobs"));
-    browser.until_shows("#blob-sum", "1 in all, 10 bytes");
+    browser.until_shows("#blob-sum", "1 blob, 10 bytes");
     // SHA-256 of the uploaded bytes.
     browser.until_shows("main tbody", "0d22cdcc10e6d049dbe1af5123d50873fdfc1a4f58306e58cb6241be9472014d");
     browser.click("#blob-gc");
-    browser.until_shows(".toasts", "every blob is named by a job, or younger than a day");
+    browser.until_shows(".toasts", "no unused blobs older than a day");
     assert_eq!(browser.count("main tbody tr"), 1);
 }

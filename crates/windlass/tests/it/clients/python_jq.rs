@@ -91,7 +91,7 @@ fn the_complete_worker_ends_what_it_has_when_it_is_told_to_stop() {
     );
     let log = std::fs::read_to_string(server.folder().join("worker.log")).unwrap();
     for line in
-        ["registered as w-", "told to stop by SIGTERM", "ending what runs: 1", "job 1 done", "INFO ended"]
+        ["registered as w-", "shutting down after SIGTERM", "waiting for 1 jobs", "job 1 done", "INFO stopped"]
     {
         assert!(log.contains(line), "{line:?} is not in {log}");
     }

@@ -172,7 +172,7 @@ async fn a_failure_is_tried_again_unless_that_is_of_no_use() {
     assert_eq!(view.message.as_deref(), Some("invalid digit found in string"));
     let view = run("add", json!({"a": 1})).await;
     assert_eq!((view.status, view.retry_count), (Status::Error, 0));
-    assert!(view.message.unwrap().starts_with("the argument is not what add takes: missing field `b`"));
+    assert!(view.message.unwrap().starts_with("the argument does not match add: missing field `b`"));
 
     let job = NewJob::new("endless", json!({})).max_retry(1).timeout(Duration::from_secs(1));
     let id = client.enqueue(&job).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_result_the_server_does_not_take_is_a_failure() {
     assert!(view.message.as_deref().unwrap().starts_with("the server refused the result: "), "{view:?}");
     let id = enqueue(&client, "broken", json!({})).await;
     let view = end_of(&client, &id).await;
-    assert_eq!(view.message.as_deref(), Some("the handler's result is not one value in MessagePack"));
+    assert_eq!(view.message.as_deref(), Some("the result of the handler is not a single MessagePack value"));
     worker.shutdown().await;
 }
 
@@ -339,23 +339,23 @@ async fn a_worker_says_what_is_wrong_with_how_it_was_set_up() {
     assert_eq!(error(Worker::builder(jq(&server))).await, "a worker needs at least one handler");
     assert_eq!(
         error(adder("https://a/jq")).await,
-        "the server's address \"https://a/jq\" must begin with http://; in front of TLS, use a proxy on this machine"
+        "the server URL \"https://a/jq\" must start with http://; for TLS, use a proxy on this machine"
     );
     assert_eq!(error(adder(&jq(&server)).max_jobs(0)).await, "max_jobs must be from 1 to 100000");
     let said = error(adder(&jq(&server)).url("http://192.0.2.1:1")).await;
     assert!(
-        said.starts_with("the server refused it (400 bad_request): ") && said.contains("192.0.2.1"),
+        said.starts_with("the server refused the request (400 bad_request): ") && said.contains("192.0.2.1"),
         "{said}"
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _taker = tokio::net::TcpListener::bind(taken).await.unwrap();
     let said = error(adder(&jq(&server)).listen(taken)).await;
-    assert!(said.starts_with(&format!("listening on {taken}: ")), "{said}");
+    assert!(said.starts_with(&format!("cannot listen on {taken}: ")), "{said}");
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/jq", nobody.local_addr().unwrap());
     drop(nobody);
     let said = error(adder(&url).register_within(Duration::ZERO)).await;
-    assert!(said.starts_with(&format!("calling {url}: connecting: ")), "{said}");
+    assert!(said.starts_with(&format!("cannot call {url}: cannot connect: ")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -53,10 +53,10 @@ async fn jobs_are_run_and_each_end_is_told_as_it_was() {
         trap.starts_with("failed None wasm trap: ") && trap.contains("| err\nwindlass: wasm trap"),
         "{trap}"
     );
-    let late = "it ran longer than the 2 s it may";
+    let late = "the module exceeded its time limit of 2 s";
     assert_eq!(source.outcome("loop").await, format!("failed None {late} | windlass: {late}\n"));
     let junk = source.outcome("junk").await;
-    assert!(junk.contains("the module does not load"), "{junk}");
+    assert!(junk.contains("the module cannot be loaded"), "{junk}");
     rig.stop.send_replace(Stopping::Finish);
     rig.runner.await.unwrap();
 }
@@ -71,9 +71,9 @@ async fn a_missing_blob_fails_its_job_and_trouble_with_blobs_gives_it_back() {
     source.push_as_it_is("binary trouble", "trouble", None, None);
     source.push("fine", samples::UPPER, None);
     let missing = source.outcome("no binary").await;
-    assert!(missing.contains("failed None its binary cannot be had: no blob nowhere |"), "{missing}");
+    assert!(missing.contains("failed None the binary is not available: no blob nowhere |"), "{missing}");
     let missing = source.outcome("no input").await;
-    assert!(missing.contains("failed None its input cannot be had: no blob nothing |"), "{missing}");
+    assert!(missing.contains("failed None the input is not available: no blob nothing |"), "{missing}");
     assert_eq!(source.outcome("trouble").await, "given back, counts: true, after 5s");
     assert_eq!(source.outcome("binary trouble").await, "given back, counts: true, after 5s");
     assert_eq!(source.outcome("fine").await, "completed ");
@@ -93,7 +93,7 @@ async fn a_running_job_gives_signs_of_life() {
     let rig = rig(1, Limits { time_limit_ms: 1_500, ..limits() });
     busy(&rig).await;
     let outcome = rig.source.outcome("busy").await;
-    assert!(outcome.contains("it ran longer"), "{outcome}");
+    assert!(outcome.contains("exceeded its time limit"), "{outcome}");
     assert!(rig.source.tickles() >= 5, "{} in fifteen tenths of a second", rig.source.tickles());
 }
 
@@ -102,7 +102,7 @@ async fn a_job_that_is_cancelled_is_stopped_and_its_place_is_free() {
     let rig = rig(1, limits());
     busy(&rig).await;
     rig.source.answer(Tickled::Stop);
-    assert!(rig.source.outcome("busy").await.contains("it was cancelled"));
+    assert!(rig.source.outcome("busy").await.contains("the job was cancelled"));
     rig.source.answer(Tickled::GoOn);
     rig.source.push("next", samples::UPPER, None);
     assert_eq!(rig.source.outcome("next").await, "completed ");
@@ -134,7 +134,7 @@ async fn a_stop_lets_the_running_job_end_and_takes_no_other() {
     busy(&rig).await;
     rig.stop.send_replace(Stopping::Finish);
     rig.source.push("too late", samples::UPPER, None);
-    assert!(rig.source.outcome("busy").await.contains("it ran longer"));
+    assert!(rig.source.outcome("busy").await.contains("exceeded its time limit"));
     rig.runner.await.unwrap();
     assert!(!rig.source.is_empty());
 }

@@ -97,8 +97,8 @@ fn flags_change_separator_null_and_header() {
     assert_eq!(cli("-separator ' | '").lines().next(), Some("a | name | n"));
     assert_eq!(cli("--csv -noheader").lines().next(), Some("1,\"x y\","));
     assert_eq!(Cli::parse("-ascii"), Err("unknown flag -ascii".to_owned()));
-    assert_eq!(Cli::parse("-separator"), Err("-separator needs a value".to_owned()));
-    assert_eq!(Cli::parse("-separator 'x"), Err("a quote in the flags does not end".to_owned()));
+    assert_eq!(Cli::parse("-separator"), Err("-separator requires a value".to_owned()));
+    assert_eq!(Cli::parse("-separator 'x"), Err("unterminated quote in the flags".to_owned()));
 }
 
 #[test]

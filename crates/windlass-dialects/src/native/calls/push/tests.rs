@@ -39,7 +39,7 @@ fn what_is_misspelt_or_misplaced_is_malformed() {
     malformed(r#"{"jobs":[{"name":"a","tenant":"t"}]}"#, "at the top");
     malformed(r#"{"name":5}"#, "expected a string");
     malformed(r#"{"name":"a","payload":{"a":}}"#, "line 1 column 28");
-    malformed(r#"["mail"]"#, "must be an object");
+    malformed(r#"["mail"]"#, "must be a JSON object");
     malformed("", "EOF");
     malformed(r#"{"name":"a","priority":3000000000}"#, "3000000000");
     malformed(r#"{"name":"a","parent":0}"#, "nonzero");
@@ -96,7 +96,7 @@ fn retry_is_a_number_or_more() {
         retry(r#"{"backoff":{"base_ms":5,"cap_ms":9}}"#).backoff,
         Some(BackoffAsk::Growing { base_ms: 5, cap_ms: Some(9), jitter_percent: None })
     );
-    malformed(r#"{"name":"a","retry":0}"#, "write 1");
+    malformed(r#"{"name":"a","retry":0}"#, "use 1");
     malformed(r#"{"name":"a","retry":-1}"#, "a number of attempts");
     malformed(r#"{"name":"a","retry":{"backoff":{"fixed_ms":1,"base_ms":2}}}"#, "either fixed_ms");
     malformed(r#"{"name":"a","retry":{"backoff":"soon"}}"#, "soon");
@@ -109,7 +109,7 @@ fn keep_times_are_numbers_or_ever() {
     assert_eq!(keep.completed_ms, Some(KeepMs(KeepFor::Drop)));
     assert_eq!(keep.failed_ms, Some(KeepMs(KeepFor::Ever)));
     assert_eq!(keep.cancelled_ms, Some(KeepMs(KeepFor::Ms(5))));
-    malformed(r#"{"name":"a","keep":{"completed_ms":-1}}"#, "forget at once");
+    malformed(r#"{"name":"a","keep":{"completed_ms":-1}}"#, "delete at once");
     malformed(r#"{"name":"a","keep":{"completed_ms":"long"}}"#, "ever");
 }
 
@@ -197,25 +197,25 @@ fn what_makes_no_sense_is_refused_with_advice() {
     refused("{}", "`name` is missing");
     refused(r#"{"name":""}"#, "must not be empty");
     refused(r#"{"jobs":[{"name":"a"},{"payload":1}]}"#, "job 1: `name` is missing");
-    refused(r#"{"name":"a","run_at":1,"delay_ms":1}"#, "exclude each other");
+    refused(r#"{"name":"a","run_at":1,"delay_ms":1}"#, "cannot be combined");
     refused(r#"{"name":"a","delay_ms":-1}"#, "negative");
     refused(r#"{"name":"a","repeat":"sometimes"}"#, "every 5m");
     refused(r#"{"name":"a","alias":""}"#, "`alias` must not be empty");
     refused(r#"{"name":"a","retry":{"backoff":{"fixed_ms":-1}}}"#, "negative");
     refused(r#"{"name":"a","retry":{"backoff":{"base_ms":1,"jitter_percent":200}}}"#, "between 0 and 100");
-    refused(r#"{"name":"a","payload":1,"payload_base64":"AA=="}"#, "exclude");
+    refused(r#"{"name":"a","payload":1,"payload_base64":"AA=="}"#, "cannot be combined");
     refused(r#"{"name":"a","payload":1,"format":"binary"}"#, "payload_base64");
     refused(r#"{"name":"a","payload":1,"format":"text"}"#, "must be a string");
     refused(r#"{"name":"a","payload_base64":"?"}"#, "not base64");
     refused(r#"{"name":"a","payload_base64":"/w==","format":"text"}"#, "not UTF-8");
     refused(r#"{"name":"a","payload_base64":"ew==","format":"json"}"#, "EOF");
-    refused(r#"{"name":"a","payload_base64":"kgE=","format":"msgpack"}"#, "cut off");
+    refused(r#"{"name":"a","payload_base64":"kgE=","format":"msgpack"}"#, "truncated");
     let tags = vec!["\"t\""; wire::TAGS_MAX + 1].join(",");
-    refused(&format!(r#"{{"name":"a","tags":[{tags}]}}"#), "at most 32");
+    refused(&format!(r#"{{"name":"a","tags":[{tags}]}}"#), "the maximum is 32");
     let long = "x".repeat(wire::KEY_BYTES_MAX + 1);
-    refused(&format!(r#"{{"name":"a","unique":"{long}"}}"#), "at most 512");
+    refused(&format!(r#"{{"name":"a","unique":"{long}"}}"#), "the maximum is 512");
     let batch = format!(r#"{{"jobs":[{}]}}"#, vec![r#"{"name":"a"}"#; wire::BATCH_MAX + 1].join(","));
-    refused(&batch, "at most 10000");
+    refused(&batch, "the maximum is 10000");
 }
 
 #[test]

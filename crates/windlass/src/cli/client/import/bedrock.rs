@@ -19,15 +19,15 @@ const JOBS_PER_CALL: usize = 1_000;
 /// Payload bytes per request, well below the server's limit on a request body.
 const BYTES_PER_CALL: usize = 4 << 20;
 
-/// Take over the jobs of a Bedrock database file
+/// Import the jobs of a Bedrock database file
 ///
-/// Shows what is in the file, what would become of it, and what cannot be imported and why; nothing is changed, and no
-/// server is needed. With --apply the jobs are sent to the server. Each gets a new jobID and the alias bedrock-<jobID>;
-/// imported again, it is left as it is, so an import that was interrupted is simply begun again. If jobs stay behind, the
-/// others are imported all the same, and the exit code is 1.
+/// Without --apply, prints a summary: how many jobs each state has, what they become, and which jobs cannot be imported
+/// and why. Nothing is changed and no server is needed. With --apply, sends the jobs to the server. Each job gets a new
+/// jobID and the alias bedrock-<jobID>. A job whose alias exists is skipped, so an interrupted import can be run again.
+/// If some jobs cannot be imported, the others are, and the exit code is 1.
 ///
-/// Stop Bedrock and its workers first. A job that a worker had (RUNNING, RUNQUEUED) is queued again, because its worker
-/// cannot report on it here; with --running fail it is imported as FAILED for somebody to look at.
+/// Stop Bedrock and its workers first. A job that was running (RUNNING, RUNQUEUED) is queued again, because its worker
+/// cannot finish it here; with --running fail it is imported as FAILED instead.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,15 +35,15 @@ Examples:
   windlass import bedrock bedrock.db --apply --server http://jobs.example.org:7373
   windlass import bedrock bedrock.db --running fail --json")]
 pub(super) struct BedrockArgs {
-    /// The database file
+    /// Bedrock database file
     file: PathBuf,
-    /// Do it; without this it is only shown
+    /// Import the jobs instead of only printing the summary
     #[arg(long, visible_alias = "yes")]
     apply: bool,
-    /// What becomes of jobs that a worker has
+    /// State in which running jobs are imported
     #[arg(long, value_enum, default_value = "queue")]
     running: RunningWord,
-    /// How repeat rules are read: as today's Bedrock does, or as it was first described
+    /// Syntax of repeat rules: of current Bedrock, or of its original description
     #[arg(long, value_enum, default_value = "current")]
     profile: ProfileWord,
     /// Print as JSON
@@ -99,7 +99,7 @@ pub(super) fn run(args: BedrockArgs) -> Outcome {
     import.bar.finish_and_clear();
     if outcome.is_err() && import.sent.new > 0 {
         crate::output::note(format!(
-            "{} jobs were imported before this; the same command goes on from there",
+            "{} jobs were imported before the error; run the same command again to continue",
             import.sent.new
         ));
     }

@@ -65,11 +65,11 @@ impl Tally {
         for ((state, stands), count) in &self.becomes {
             output::say(format!("  {count:>8} {state:<10} {}", word(stands)))?;
         }
-        say_groups("of these:", self.notes.iter().map(|(note, group)| (*note, group)))?;
+        say_groups("notes:", self.notes.iter().map(|(note, group)| (*note, group)))?;
         say_groups("not imported:", self.left.iter().map(|(why, group)| (why.as_str(), group)))?;
         match sent {
             None => output::say(format!(
-                "nothing was changed; with --apply {} jobs are imported",
+                "dry run: nothing was changed; --apply would import {} jobs",
                 self.importable()
             )),
             Some(sent) => {
@@ -77,7 +77,7 @@ impl Tally {
                     output::say(format!("  job {id} was refused: {why}"))?;
                 }
                 output::say(format!(
-                    "{} jobs imported, {} were there already, {} refused",
+                    "{} jobs imported, {} already existed, {} refused",
                     sent.new,
                     sent.existing,
                     sent.refused.len()
@@ -119,11 +119,11 @@ impl Tally {
 
 fn word(stands: &str) -> &str {
     match stands {
-        "ready" => "wait for a worker",
-        "waiting" => "wait for their children",
-        "completed" => "are finished, for their parent to see",
-        "failed" => "are failed",
-        "cancelled" => "are cancelled, for their parent to see",
+        "ready" => "become ready",
+        "waiting" => "become waiting, for their children",
+        "completed" => "become completed; kept for their parent",
+        "failed" => "become failed",
+        "cancelled" => "become cancelled; kept for their parent",
         other => other,
     }
 }

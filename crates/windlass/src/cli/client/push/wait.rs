@@ -39,7 +39,7 @@ fn wait(client: &mut Client, id: u64, timeout_ms: Option<i64>) -> Outcome<Accept
         }
         if left_ms == Some(0) {
             let state = output::plain(&answer.value()?["state"]);
-            return Err(Fault::failed(format!("job {id} is not done yet ({state}); it goes on without you")));
+            return Err(Fault::failed(format!("timed out: job {id} is still {state}, and is not affected")));
         }
     }
 }

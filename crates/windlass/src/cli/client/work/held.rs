@@ -91,12 +91,22 @@ struct State {
     started: u64,
     finished: u64,
     failed: u64,
+    /// Runs that were released or lost.
+    released: u64,
 }
 
 impl State {
     fn ends(&self) -> u64 {
-        self.finished + self.failed
+        self.finished + self.failed + self.released
     }
+}
+
+/// Counter of the summary to which a run belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    Finished,
+    Failed,
+    Released,
 }
 
 pub(super) struct Table {
@@ -174,10 +184,14 @@ impl Table {
         self.lock().started > 0
     }
 
-    pub(super) fn remove(&self, run: Run, finished: bool) {
+    pub(super) fn remove(&self, run: Run, counted: Counted) {
         self.change(|state| {
             state.runs.remove(&run);
-            if finished { state.finished += 1 } else { state.failed += 1 }
+            match counted {
+                Counted::Finished => state.finished += 1,
+                Counted::Failed => state.failed += 1,
+                Counted::Released => state.released += 1,
+            }
         });
     }
 
