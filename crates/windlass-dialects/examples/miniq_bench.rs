@@ -34,7 +34,7 @@ use windlass_dialects::dialect::Soon;
 use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
 use windlass_dialects::{ServerOptions, serve};
 use windlass_engine::journal::format::{self, NewLine};
-use windlass_engine::journal::{Home, Settings};
+use windlass_engine::journal::{Location, Settings};
 use windlass_engine::{Engine, Options, SystemClock, SystemRandom};
 use windlass_store::OpenOptions;
 
@@ -87,7 +87,8 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let journal = Settings { home: Home::Folder(folder.path().join("journal")), ..Settings::default() };
+        let journal =
+            Settings { home: Location::Folder(folder.path().join("journal")), ..Settings::default() };
         let options = ServerOptions { journal, runners, ..ServerOptions::default() };
         let serving = tokio::spawn(serve(listener, engine.clone(), options, async {
             let _ = stopped.await;
@@ -163,7 +164,7 @@ async fn miniq(jobs: usize, lanes: usize) -> (f64, f64) {
     (acknowledged, stored)
 }
 
-/// What the disk gives at best.
+/// Throughput of the bare disk: the upper bound.
 fn raw_file(jobs: usize) -> f64 {
     let ids: Vec<String> = (0..POST).map(|n| format!("Q7TzzMq-vm-aHav-{n:03}")).collect();
     let lines = ids.iter().map(|id| NewLine { id, kind: "acme-resize", payload: PAYLOAD.as_bytes() });

@@ -1,4 +1,4 @@
-//! What SideJob's calls cost, every answer on disk: creating and running with few and with many jobs waiting, and writing
+//! Cost of SideJob calls, every answer on disk: creating and running with few and with many jobs waiting, and writing
 //! to ports over sixteen connections.
 //!
 //! ```sh
@@ -164,7 +164,7 @@ async fn port_writes(jobs: usize, writes: usize, depth: usize) -> f64 {
     rate
 }
 
-/// What the machine can do where a call is one new row.
+/// Throughput of a call that writes one new row, for comparison.
 async fn pushes(count: usize) -> f64 {
     let bench = Bench::start().await;
     let mut tasks = vec![];

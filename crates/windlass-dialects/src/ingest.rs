@@ -30,7 +30,7 @@ const PATIENCE_MS: i64 = 60_000;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Time a shutdown waits for the remaining lines; after it they are left for the next start.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 
 /// Decoder of some types of lines.
 pub trait Reader: Send + Sync {
@@ -92,11 +92,11 @@ impl Ingest {
             while matches!(self.step().await, Ok(1..)) {}
             self.tidy().await;
         };
-        let _ = tokio::time::timeout(FAREWELL, rest).await;
+        let _ = tokio::time::timeout(SHUTDOWN_WAIT, rest).await;
     }
 
     /// Ingests the next batch. Returns the number of its lines.
-    pub async fn step(&self) -> Result<usize, Trouble> {
+    pub async fn step(&self) -> Result<usize, IngestError> {
         let mut progress = self.progress.lock().await;
         if let Some(dropped) = progress.reserved.take() {
             // Before any later line. Fails if the reservation has expired: then they are back already.
@@ -112,7 +112,7 @@ impl Ingest {
         match ingested {
             Ok((count, positions)) => {
                 progress.positions = Some(positions);
-                self.let_go(token).await;
+                self.acknowledge(token).await;
                 Ok(count)
             }
             Err(error) => {
@@ -127,14 +127,14 @@ impl Ingest {
         &self,
         token: Token,
         positions: Option<Positions>,
-    ) -> Result<(usize, Positions), Trouble> {
+    ) -> Result<(usize, Positions), IngestError> {
         let lines = self.journal.read(token, self.engine.now())?;
         let mut positions = match positions {
             Some(positions) => positions,
             None => Positions::load(&self.engine, &self.journal).await?,
         };
         let count = lines.len();
-        self.put_in(lines, &mut positions).await?;
+        self.push_lines(lines, &mut positions).await?;
         Ok((count, positions))
     }
 
@@ -148,7 +148,7 @@ impl Ingest {
         }
     }
 
-    async fn let_go(&self, token: Token) {
+    async fn acknowledge(&self, token: Token) {
         let (journal, now) = (self.journal.clone(), self.engine.now());
         // `rsync` waits for the disk.
         let told = tokio::task::spawn_blocking(move || journal.rsync(token, now)).await;
@@ -158,7 +158,11 @@ impl Ingest {
         }
     }
 
-    async fn put_in(&self, lines: Vec<(Place, Line)>, positions: &mut Positions) -> Result<(), EngineError> {
+    async fn push_lines(
+        &self,
+        lines: Vec<(Place, Line)>,
+        positions: &mut Positions,
+    ) -> Result<(), EngineError> {
         // Concurrently, so that the tenants share the store's group commit.
         let mut under_way = JoinSet::new();
         let mut outcome = Ok(());
@@ -242,7 +246,7 @@ async fn push(engine: Engine, key: String, tenant: Tenant, entries: Vec<Entry>) 
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum IngestError {
     #[error(transparent)]
     Store(#[from] EngineError),
     #[error(transparent)]

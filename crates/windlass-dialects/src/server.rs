@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use windlass_engine::Engine;
-use windlass_engine::journal::{self, Home, Journal};
+use windlass_engine::journal::{self, Journal, Location};
 use windlass_http::Signer;
 
 /// Options of a server. Fields without a comment are those of [`Context`].
@@ -176,7 +176,7 @@ impl Started {
             ports.http.is_some() || ports.own.iter().any(|port| port.dialect == dialect.name())
         };
         // Without HTTP no call writes to the journal.
-        let home = if ports.http.is_some() { options.journal.home } else { Home::Memory };
+        let home = if ports.http.is_some() { options.journal.home } else { Location::Memory };
         let journal = journal::Settings { home, ..options.journal };
         let context = Context {
             engine,

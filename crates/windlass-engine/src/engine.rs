@@ -35,7 +35,7 @@ use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict
 /// Prefix of notes among the store's settings.
 pub(crate) const NOTES: &str = "note/";
 /// Time that calls in flight have to complete before a shutdown closes the store.
-const FAREWELL_MS: u64 = 10_000;
+const SHUTDOWN_WAIT_MS: u64 = 10_000;
 
 /// Handle on an engine; cheap to clone.
 #[derive(Clone)]
@@ -162,12 +162,12 @@ impl Engine {
     }
 
     /// Random number in `0.0..1.0`.
-    pub fn chance(&self) -> f64 {
+    pub fn random_fraction(&self) -> f64 {
         self.inner.random.next_fraction()
     }
 
     /// Random number for names that must be unique and hard to guess.
-    pub fn roll(&self) -> u64 {
+    pub fn random_u64(&self) -> u64 {
         self.inner.random.next_u64()
     }
 
@@ -294,7 +294,7 @@ impl Engine {
 
     /// Notification of claimable jobs in this queue, of any tenant, for dispatchers that claim without
     /// waiting. Subscribe before the first query, so that no notification is missed.
-    pub fn ready_news(&self, queue: &Queue) -> Arc<Notify> {
+    pub fn subscribe_ready(&self, queue: &Queue) -> Arc<Notify> {
         self.inner.ready_notifier.subscribe(queue)
     }
 
@@ -402,7 +402,7 @@ impl Engine {
         inner.timers.close();
         tokio::select! {
             () = inner.shutdown.emptied() => {}
-            () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store although some calls have not ended"),
+            () = inner.clock.sleep_ms(SHUTDOWN_WAIT_MS) => tracing::warn!("closing the store although some calls have not ended"),
         }
         inner.note_time().await;
         if let Err(error) = inner.store.close().await {
@@ -456,12 +456,12 @@ impl Inner {
         if let Some(step) = steps.first_mut() {
             step.settings.extend(self.calendar.note_time(now));
         }
-        self.store.commit(steps, now).await.map_err(|error| self.unsure(error))
+        self.store.commit(steps, now).await.map_err(|error| self.query_due_if_unknown(error))
     }
 
     /// After an unknown outcome the store may contain deadlines that are not planned here: the scheduler has
     /// to query it.
-    pub(crate) fn unsure(&self, error: StoreError) -> StoreError {
+    pub(crate) fn query_due_if_unknown(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Unknown(_)) {
             self.timers.plan(self.now());
         }

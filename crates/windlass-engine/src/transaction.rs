@@ -29,7 +29,7 @@ pub use run::Stop;
 use crate::engine::{Inner, NOTES};
 use crate::error::{EngineError, VerbError};
 use crate::verbs::{self, Options};
-use jobs::{By, Drafted, Jobs, NoResult, Rules, asks_for_its_key};
+use jobs::{Author, Drafted, Jobs, NoResult, Rules, asks_for_its_key};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
@@ -143,7 +143,7 @@ impl Transaction<'_> {
             self.trouble = Some(error);
             return Err(Halt(()));
         }
-        let worked = match self.jobs.work_out(&self.rules, Some(self.tenant), id, event.clone()) {
+        let worked = match self.jobs.compute(&self.rules, Some(self.tenant), id, event.clone()) {
             Ok(worked) => worked,
             Err(NoResult::Missing) => return Err(Halt(())),
             Err(NoResult::Refused(error)) => {
@@ -290,7 +290,7 @@ fn takes_a_key(before: Option<&Arc<Job>>, after: &Job) -> bool {
 }
 
 impl Inner {
-    fn rules(&self, by: By) -> Rules<'_> {
+    fn rules(&self, by: Author) -> Rules<'_> {
         Rules { limits: &self.limits, now: self.now(), random: &*self.random, by }
     }
 

@@ -274,7 +274,7 @@ fn announce(
     // Prefers the queuey listener, where its runners would connect.
     let http = ["queuey", "http"].iter().find_map(|door| listening.iter().find(|(what, _)| what == door));
     let Some((_, http)) = http.filter(|_| discovery::is_wanted(config)) else { return Ok(None) };
-    match Announcement::start(*http, [engine.roll(), engine.roll()]) {
+    match Announcement::start(*http, [engine.random_u64(), engine.random_u64()]) {
         Ok(announcement) => Ok(Some(announcement)),
         Err(error) if config.mdns == "on" => Err(Fault::failed(format!(
             "cannot announce the server by mDNS: {error}; disable this with --mdns off"

@@ -4,7 +4,7 @@
 //! There is at most one for each tenant and journal. A start and a clean stop delete those of their own journal
 //! that its head has passed; a journal that was deleted after a crash leaves its last ones.
 
-use super::Trouble;
+use super::IngestError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::Tenant;
@@ -22,7 +22,7 @@ pub(super) struct Positions {
 impl Positions {
     /// Reads the positions of this journal, and deletes those without use: the head has passed them, or they
     /// belong to other files, as after the folder was restored from a backup.
-    pub(super) async fn load(engine: &Engine, journal: &Journal) -> Result<Positions, Trouble> {
+    pub(super) async fn load(engine: &Engine, journal: &Journal) -> Result<Positions, IngestError> {
         // There is an id wherever there are lines.
         let mut positions =
             Positions { journal: journal.id().unwrap_or_default(), by_tenant: BTreeMap::new() };

@@ -15,7 +15,7 @@ use windlass_engine::{Push, RunAt};
 pub const KIND: &str = "windlass.push";
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredPush {
     tenant: Tenant,
     queue: Queue,
     name: Name,
@@ -40,11 +40,11 @@ struct Kept {
 
 /// Encodes a push. Delays count from `now`, not from the time of the ingest. A job without an alias gets the
 /// line's id as its alias, so that a line delivered twice creates one job.
-pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
+pub fn encode_push(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
     let text = std::str::from_utf8(&push.payload.bytes).ok();
     let mut extras = push.extras.clone().unwrap_or_default();
     extras.alias.get_or_insert_with(|| id.into());
-    let kept = Kept {
+    let stored = StoredPush {
         tenant: tenant.clone(),
         queue: push.queue.clone(),
         name: push.name.clone(),
@@ -59,11 +59,11 @@ pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
         body: push.body.as_deref().cloned(),
     };
     // Cannot fail: the fields are texts, integers and maps with text keys.
-    serde_json::to_vec(&kept).unwrap_or_default()
+    serde_json::to_vec(&stored).unwrap_or_default()
 }
 
 /// True if the push can be acknowledged without a query to the store.
-pub fn can_wait(push: &Push) -> bool {
+pub fn needs_no_store(push: &Push) -> bool {
     push.extras.as_ref().is_none_or(|extras| extras.unique.is_none() && extras.family.is_none())
 }
 
@@ -76,27 +76,27 @@ impl Reader for Pushes {
 }
 
 fn push_of(line: &Line) -> Result<(Tenant, Push), String> {
-    let kept: Kept = serde_json::from_slice(&line.payload).map_err(|error| error.to_string())?;
-    let bytes: Arc<[u8]> = match (kept.payload, kept.base64) {
+    let stored: StoredPush = serde_json::from_slice(&line.payload).map_err(|error| error.to_string())?;
+    let bytes: Arc<[u8]> = match (stored.payload, stored.base64) {
         (Some(text), _) => text.into_bytes().into(),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| error.to_string())?.into(),
         (None, None) => return Err("it has no payload".to_owned()),
     };
     let push = Push {
-        queue: kept.queue,
-        name: kept.name,
-        payload: Payload::new(kept.format, bytes),
-        priority: kept.priority,
-        run_at: match kept.run_at {
+        queue: stored.queue,
+        name: stored.name,
+        payload: Payload::new(stored.format, bytes),
+        priority: stored.priority,
+        run_at: match stored.run_at {
             None => RunAt::FirstTurn,
-            Some(at) if kept.is_delay => RunAt::Delayed(at),
+            Some(at) if stored.is_delay => RunAt::Delayed(at),
             Some(at) => RunAt::At(at),
         },
-        policy: Arc::new(kept.policy),
-        extras: kept.extras,
-        body: kept.body.map(Arc::new),
+        policy: Arc::new(stored.policy),
+        extras: stored.extras,
+        body: stored.body.map(Arc::new),
     };
-    Ok((kept.tenant, push))
+    Ok((stored.tenant, push))
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
 
     fn check(push: &Push) -> Push {
         let tenant = Tenant::new("acme").unwrap();
-        let payload = kept(&tenant, push, "Q7TzzMq-vm-aHav-000", Timestamp::from_millis(1_000)).into();
+        let payload = encode_push(&tenant, push, "Q7TzzMq-vm-aHav-000", Timestamp::from_millis(1_000)).into();
         let line = Line { id: "Q7TzzMq-vm-aHav-000".to_owned(), kind: KIND.to_owned(), payload };
         let (whose, again) = Pushes.read(&line).unwrap().unwrap();
         assert_eq!(whose, tenant);

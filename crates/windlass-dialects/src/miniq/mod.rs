@@ -147,7 +147,7 @@ impl State {
         runners: Option<Arc<dyn Runners>>,
     ) -> io::Result<Arc<State>> {
         let log = JobLog::start(settings.log.clone())?;
-        let any_name = || ids::new_sysid(&settings.host, engine.roll()).into();
+        let any_name = || ids::new_sysid(&settings.host, engine.random_u64()).into();
         journal.rename(sysid.unwrap_or_else(any_name));
         let (under_way, over) = mpsc::channel(1);
         let state = Arc::new(State {

@@ -88,7 +88,11 @@ impl Round {
         };
         let mut candidates: Vec<Candidate> = places.iter().map(candidate).collect();
         while round.batches < BATCHES_MAX && round.jobs < JOBS_MAX {
-            let chances = [state.engine.chance(), state.engine.chance(), state.engine.chance()];
+            let chances = [
+                state.engine.random_fraction(),
+                state.engine.random_fraction(),
+                state.engine.random_fraction(),
+            ];
             let chosen = state.scheduler().select_jobtype_to_run(&candidates, chances);
             let Some(chosen) = chosen else { break };
             let is_planned = round.add(state, runners, places[chosen], types);

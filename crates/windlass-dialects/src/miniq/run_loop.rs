@@ -18,7 +18,7 @@ const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
-    let news = state.engine.ready_news(&commands::queue());
+    let news = state.engine.subscribe_ready(&commands::queue());
     let mut stop = state.stop.subscribe();
     let mut started = state.is_started.subscribe();
     let mut wait = WAIT_FIRST;

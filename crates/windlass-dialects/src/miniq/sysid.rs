@@ -46,7 +46,7 @@ pub struct Reserved {
 /// Returns a free name without reserving it: an idle server writes nothing.
 pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid> {
     for _ in 0..TRIES_MAX {
-        let sysid = ids::new_sysid(host, engine.roll());
+        let sysid = ids::new_sysid(host, engine.random_u64());
         if engine.find_alias(&tenant(), &sysid).await?.is_none() {
             return Ok(sysid.into());
         }
@@ -126,7 +126,7 @@ pub async fn reserve(engine: &Engine, host: &str, first: &str) -> Result<Reserve
         {
             return Ok(Reserved { sysid: sysid.into(), id, token });
         }
-        sysid = ids::new_sysid(host, engine.roll());
+        sysid = ids::new_sysid(host, engine.random_u64());
     }
     Err(NoSysid::TooManyTries)
 }

@@ -30,7 +30,7 @@ pub(super) async fn create(mut call: Call) -> Answer {
     let engine = &call.engine;
     loop {
         let asked_at = engine.now();
-        let uuid = Uuid::new(asked_at.as_millis(), [engine.roll(), engine.roll()]);
+        let uuid = Uuid::new(asked_at.as_millis(), [engine.random_u64(), engine.random_u64()]);
         let push = commands::push(&ask, uuid, &call.server.state::<State>().policy)?;
         match engine.push(&tenant, vec![push]).await?.pop() {
             Some(Pushed::New(id)) => {

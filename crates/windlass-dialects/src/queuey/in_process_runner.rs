@@ -54,7 +54,7 @@ pub enum StillHeld {
 impl InProcessRunner {
     pub fn new(engine: Engine, tenant: Tenant, mut settings: Settings) -> InProcessRunner {
         settings.abandoned_age_ms = settings.abandoned_age_ms.min(SILENCE_MAX_MS);
-        let runner = Uuid::new(engine.now().as_millis(), [engine.roll(), engine.roll()]);
+        let runner = Uuid::new(engine.now().as_millis(), [engine.random_u64(), engine.random_u64()]);
         InProcessRunner { engine, tenant, settings, runner }
     }
 

@@ -227,7 +227,7 @@ impl Log {
         let mut tenants = self.tenants();
         let known = tenants.entry(tenant.clone()).or_default();
         known.last += 1;
-        let (ms, number, roll) = (engine.now().as_millis(), known.last, engine.roll() as u32);
+        let (ms, number, roll) = (engine.now().as_millis(), known.last, engine.random_u64() as u32);
         format!("{}{ms:014}-{number:012}-{roll:08x}", prefix(tenant))
     }
 

@@ -138,7 +138,7 @@ pub(super) async fn attend(mut call: Call) -> Answer {
 
 async fn come(server: &Server, key: &Key) -> Result<(), Problem> {
     let engine = &server.engine;
-    let stamp = format!("{} {:016x}", engine.now().as_millis(), engine.roll());
+    let stamp = format!("{} {:016x}", engine.now().as_millis(), engine.random_u64());
     // Written before the connection counts here, so that a concurrent sweep of another server finds a note
     // that is not its own.
     engine.put_note(&note_of(key), Some(stamp.clone().into_bytes())).await?;

@@ -274,7 +274,7 @@ pub(super) async fn lock(mut call: Call) -> Answer {
     let also = CommonFields::beside(&["ttl"], &ask)?;
     let ttl_ms = ttl(&ask)?;
     let engine = &call.engine;
-    let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
+    let token = format!("{:016x}{:016x}", engine.random_u64(), engine.random_u64());
     for tries in 1..=LOCK_TRIES {
         let (token, mut also) = (token.clone(), also.clone());
         let op: Op = Box::new(move |tx| {
@@ -290,7 +290,7 @@ pub(super) async fn lock(mut call: Call) -> Answer {
             return super::calls::answered(reply);
         }
         // By the wall clock: the pause is between requests, not part of the job's timeline.
-        tokio::time::sleep(Duration::from_millis((engine.chance() * LOCK_PAUSE_MS) as u64)).await;
+        tokio::time::sleep(Duration::from_millis((engine.random_fraction() * LOCK_PAUSE_MS) as u64)).await;
     }
     Ok(json("{\"token\":null}"))
 }

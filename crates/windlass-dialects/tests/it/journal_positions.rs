@@ -8,7 +8,7 @@ use windlass_core::job::{Format, Keep, KeepFor};
 use windlass_core::{Event, Holder, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp};
 use windlass_dialects::ingest::Ingest;
 use windlass_dialects::ingest::pushes::{self, Pushes};
-use windlass_engine::journal::{Home, Journal, NewLine, Settings};
+use windlass_engine::journal::{Journal, Location, NewLine, Settings};
 use windlass_engine::query::Filter;
 use windlass_engine::{
     Claim, Clock, Engine, JobEvent, ManualClock, Options, Push, RunAt, SeededRandom, SystemClock,
@@ -57,7 +57,7 @@ impl World {
         let tenant = Tenant::new(tenant).unwrap();
         let now = self.engine.now();
         let ids = self.journal.make_ids(payloads.len(), now);
-        let line = |(id, payload): (&String, &&str)| pushes::kept(&tenant, &push(payload), id, now);
+        let line = |(id, payload): (&String, &&str)| pushes::encode_push(&tenant, &push(payload), id, now);
         let kept: Vec<Vec<u8>> = ids.iter().zip(payloads).map(line).collect();
         let line = |(id, payload)| NewLine { id, kind: pushes::KIND, payload };
         let lines: Vec<NewLine<'_>> =
@@ -121,7 +121,7 @@ impl World {
 }
 
 fn open(folder: &Path) -> Journal {
-    let home = Home::Folder(folder.join("journal"));
+    let home = Location::Folder(folder.join("journal"));
     Journal::open(Settings { home, ..Settings::default() }).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Batch: many events with one result each, in one commit. Groups of related jobs succeed or fail
 //! independently; a group that lost to a concurrent change is computed and written again.
 
-use super::jobs::{By, Jobs, Moved, NoResult, Rules, asks_for_its_key};
+use super::jobs::{Author, Jobs, Moved, NoResult, Rules, asks_for_its_key};
 use super::{LOADS_MAX, ROUNDS_MAX, too_deep};
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
@@ -15,8 +15,8 @@ use windlass_store::{Change, Rival, Step, Verdict};
 type Answer = Result<Moved, VerbError>;
 
 impl Engine {
-    pub(super) fn by(&self) -> By {
-        By { who: self.who.clone(), scope: self.scope.clone() }
+    pub(super) fn by(&self) -> Author {
+        Author { who: self.who.clone(), scope: self.scope.clone() }
     }
 
     /// Applies each event or returns its refusal. Runs to completion even if the caller is gone.
@@ -48,13 +48,13 @@ impl Inner {
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
     ) -> Result<Vec<Answer>, EngineError> {
-        self.change_for(By::default(), tenant, events, known).await
+        self.change_for(Author::default(), tenant, events, known).await
     }
 
     /// [`Inner::change`] on behalf of a caller.
     async fn change_for(
         self: &Arc<Self>,
-        by: By,
+        by: Author,
         tenant: Option<&Tenant>,
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
@@ -84,7 +84,7 @@ struct Group {
 /// State of one call.
 struct Batch<'a> {
     engine: &'a Arc<Inner>,
-    by: By,
+    by: Author,
     tenant: Option<&'a Tenant>,
     events: Vec<JobEvent>,
     answers: Vec<Option<Answer>>,
@@ -112,7 +112,7 @@ impl<'a> Batch<'a> {
         }
         Batch {
             engine,
-            by: By::default(),
+            by: Author::default(),
             tenant,
             answers: events.iter().map(|_| None).collect(),
             open: (0..events.len()).collect(),
@@ -181,7 +181,7 @@ impl<'a> Batch<'a> {
     fn add(&mut self, rules: &Rules<'_>, index: usize) -> Option<Answer> {
         let JobEvent { id, event } = &self.events[index];
         let id = *id;
-        match self.jobs.work_out(rules, self.tenant, id, event.clone()) {
+        match self.jobs.compute(rules, self.tenant, id, event.clone()) {
             Err(NoResult::Missing) => {}
             Err(NoResult::Refused(error)) => return self.refuse(index, id, error),
             Ok(worked) => {

@@ -22,7 +22,7 @@ pub(crate) struct Moved {
 pub(super) type Moves = SmallVec<[(JobId, Option<Arc<Job>>); 1]>;
 
 /// Effect of an event on a job and its family.
-pub(super) struct Worked {
+pub(super) struct Outcome {
     pub(super) before: Arc<Job>,
     pub(super) moves: Moves,
     /// Settled children beyond the number that one step deletes.
@@ -41,19 +41,19 @@ pub(super) struct Rules<'a> {
     pub(super) limits: &'a LimitTables,
     pub(super) now: Timestamp,
     pub(super) random: &'a dyn Random,
-    pub(super) by: By,
+    pub(super) by: Author,
 }
 
 /// Author of a change; by default the engine itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct By {
+pub(crate) struct Author {
     /// Recorded with the jobs.
     pub(crate) who: Option<Arc<str>>,
     /// Jobs outside of it are reported as not found.
     pub(crate) scope: Scope,
 }
 
-impl By {
+impl Author {
     pub(super) fn reaches(&self, tenant: Option<&Tenant>, job: &Job) -> bool {
         tenant.is_none_or(|tenant| *tenant == job.spec.tenant)
             && self.scope.allows(&job.spec.queue, &job.spec.name)
@@ -238,13 +238,13 @@ impl Jobs {
     }
 
     /// Computes an event and all its effects. Records no draft.
-    pub(super) fn work_out(
+    pub(super) fn compute(
         &mut self,
         rules: &Rules<'_>,
         tenant: Option<&Tenant>,
         id: JobId,
         event: Event,
-    ) -> Result<Worked, NoResult> {
+    ) -> Result<Outcome, NoResult> {
         let Some(known) = self.known.get(&id) else {
             self.missing.jobs.insert(id);
             return Err(NoResult::Missing);

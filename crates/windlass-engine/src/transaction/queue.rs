@@ -7,7 +7,7 @@
 //! (`detached.rs`).
 
 use super::Transaction;
-use super::run::{Stop, Task, Work, broken_off};
+use super::run::{Stop, Task, Work, aborted_error};
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use parking_lot::{Mutex, MutexGuard};
@@ -46,17 +46,17 @@ struct Waiting {
 /// Next batch, passed to its leader.
 struct Batch {
     calls: Vec<Waiting>,
-    working: Working,
+    working: QueueLead,
 }
 
 /// Lead of one queue. If dropped early it removes the queue, so that no caller waits for ever.
-struct Working {
+struct QueueLead {
     engine: Arc<Inner>,
     key: Key,
     is_done: bool,
 }
 
-impl Drop for Working {
+impl Drop for QueueLead {
     fn drop(&mut self) {
         if !self.is_done {
             self.engine.job_queues.lock().remove(&self.key);
@@ -142,11 +142,10 @@ impl Engine {
         let call = Box::new(Answered { task, answer });
         let waiting = Waiting { call, ids, is_large: queued.is_large, lead };
         let (engine, key) = (self.inner.clone(), (tenant.clone(), queued.job));
-        let first = self
-            .inner
-            .job_queues
-            .join(&key, waiting)
-            .map(|waiting| Batch { calls: vec![waiting], working: Working { engine, key, is_done: false } });
+        let first = self.inner.job_queues.join(&key, waiting).map(|waiting| Batch {
+            calls: vec![waiting],
+            working: QueueLead { engine, key, is_done: false },
+        });
         let work = async move {
             let batch = match first {
                 Some(batch) => Some(batch),
@@ -156,7 +155,7 @@ impl Engine {
             if let Some(batch) = batch {
                 batch.carry_out().await;
             }
-            answered.await.map_err(|_| broken_off())
+            answered.await.map_err(|_| aborted_error())
         };
         match self.inner.detached(work).await {
             Ok(outcome) => outcome,
@@ -170,7 +169,7 @@ impl Batch {
     async fn carry_out(self) {
         let Batch { mut calls, mut working } = self;
         loop {
-            working.together(calls).await;
+            working.commit_batch(calls).await;
             calls = working.engine.job_queues.next(&working.key);
             if calls.is_empty() {
                 working.is_done = true;
@@ -187,8 +186,8 @@ impl Batch {
     }
 }
 
-impl Working {
-    async fn together(&self, mut calls: Vec<Waiting>) {
+impl QueueLead {
+    async fn commit_batch(&self, mut calls: Vec<Waiting>) {
         if let Err(error) = self.transact(&mut calls).await {
             // A batch that is too large is retried one transaction at a time.
             let are_too_many = matches!(error, EngineError::TooMany { .. }) && calls.len() > 1;

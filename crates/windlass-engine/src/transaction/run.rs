@@ -1,7 +1,7 @@
 //! `Engine::transact`: optimistic concurrency. A closure decides by the current jobs, and the commit succeeds
 //! if they are unchanged.
 
-use super::jobs::{By, Jobs};
+use super::jobs::{Author, Jobs};
 use super::{Commit, Halt, JOBS_MAX, ROUNDS_MAX, Transaction, too_deep};
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
@@ -50,7 +50,7 @@ impl Engine {
     {
         let mut work = Task { decide, by: self.by(), outcome: None };
         match self.inner.transact(tenant, &ids, &mut [&mut work]).await {
-            Ok(()) => work.outcome.unwrap_or_else(|| Err(broken_off().into())),
+            Ok(()) => work.outcome.unwrap_or_else(|| Err(aborted_error().into())),
             Err(error) => Err(error.into()),
         }
     }
@@ -80,7 +80,7 @@ impl Engine {
             let decide = |tx: &mut Transaction<'_>| decide(tx, &made);
             let mut work = Task { decide, by: self.by(), outcome: None };
             if self.inner.round(tenant, jobs, &mut round, &mut [&mut work]).await?.is_none() {
-                let outcome = work.outcome.unwrap_or_else(|| Err(broken_off().into()));
+                let outcome = work.outcome.unwrap_or_else(|| Err(aborted_error().into()));
                 return outcome.map(|answer| (answer, made));
             }
         }
@@ -103,7 +103,7 @@ pub(super) enum Ended {
 /// Closure and its result.
 pub(super) struct Task<F, T, E> {
     pub(super) decide: F,
-    pub(super) by: By,
+    pub(super) by: Author,
     pub(super) outcome: Option<Result<T, E>>,
 }
 
@@ -214,7 +214,7 @@ impl Inner {
         Transaction {
             tenant,
             options: &self.options,
-            rules: self.rules(By::default()),
+            rules: self.rules(Author::default()),
             jobs,
             keys_taken,
             changed: Vec::new(),
@@ -273,7 +273,7 @@ impl Inner {
             return Err(too_deep());
         }
         if jobs.missing.is_empty() {
-            return Err(broken_off());
+            return Err(aborted_error());
         }
         // A closure that reads one parent most likely reads the others next.
         let parents = jobs.present().filter_map(|job| Some(job.spec.family()?.parent));
@@ -306,7 +306,7 @@ async fn write(
             return Ok((Written::KeysTaken(rivals), locked));
         }
         // `Taken` answers inserts only, and there are none here.
-        Some(Verdict::Taken(_)) | None => return Err(broken_off()),
+        Some(Verdict::Taken(_)) | None => return Err(aborted_error()),
     }
     for (event, moved) in &applied {
         // Before the notification, as in a batch. After an error the remaining refunds would fail too.
@@ -328,6 +328,6 @@ async fn write(
     Ok((Written::Done, Vec::new()))
 }
 
-pub(super) fn broken_off() -> EngineError {
+pub(super) fn aborted_error() -> EngineError {
     StoreError::Unknown("the transaction was aborted".to_owned()).into()
 }

@@ -167,7 +167,7 @@ impl Inner {
             seed: self.random.next_u64(),
             gate: self.limits.gate(&claim.tenant),
         };
-        let jobs = self.store.claim(ask, now).await.map_err(|error| self.unsure(error))?;
+        let jobs = self.store.claim(ask, now).await.map_err(|error| self.query_due_if_unknown(error))?;
         if !jobs.is_empty() {
             self.calendar.note_claim();
         }

@@ -41,7 +41,7 @@ impl Inner {
             pushes.push(push);
             rest.push((created_at, standing));
         }
-        let mut batch = self.built(tenant, pushes, now);
+        let mut batch = self.build_jobs(tenant, pushes, now);
         for (new, (created_at, _)) in batch.iter_mut().zip(&rest) {
             Arc::make_mut(&mut new.spec).created_at = *created_at;
         }

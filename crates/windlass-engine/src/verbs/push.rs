@@ -91,7 +91,7 @@ impl Inner {
     ) -> Result<Vec<Pushed>, EngineError> {
         let now = self.now();
         let epoch = self.limits.epoch();
-        let batch = self.built(tenant, jobs, now);
+        let batch = self.build_jobs(tenant, jobs, now);
         let after = BatchFacts::of(self, &batch, now);
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
             let pushed = self.insert_with_parents(batch, scope, now).await?;
@@ -111,7 +111,7 @@ impl Inner {
         Ok(pushed)
     }
 
-    pub(crate) fn built(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
+    pub(crate) fn build_jobs(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
         let has_limits = self.limits.has_any(tenant);
         let build = |push: Push| {
             let run_at = push.first_run(now);

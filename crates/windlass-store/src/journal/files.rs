@@ -4,7 +4,7 @@
 //! A file found at startup is never appended to, because its end may be torn. A processed file that reappears
 //! after a power failure is removed with the next ones.
 
-use super::Home;
+use super::Location;
 use super::head::{self, HeadFile};
 use super::identity;
 use super::shelf::Place;
@@ -27,7 +27,7 @@ const EMPTY_BYTES_MIN: u64 = 1 << 20;
 const FOLDERS_MAX: usize = 16;
 
 pub(super) struct Files {
-    home: Home,
+    home: Location,
     bytes_max: u64,
     state: Mutex<State>,
     /// Locked during a write of the head, so that heads are written in order.
@@ -70,9 +70,9 @@ pub(super) struct Piece {
 }
 
 impl Files {
-    pub(super) fn open(home: Home, bytes_max: u64) -> io::Result<Files> {
+    pub(super) fn open(home: Location, bytes_max: u64) -> io::Result<Files> {
         let mut state = State { head: Place { file: 1, block: 0, line: 0 }, ..State::default() };
-        if let Home::Folder(first) = &home {
+        if let Location::Folder(first) = &home {
             for folder in candidates(first) {
                 if !folder.is_dir() {
                     break;
@@ -247,7 +247,7 @@ impl Files {
     }
 
     /// Marks a file as damaged: after processing it is renamed instead of removed.
-    pub(super) fn set_aside(&self, file: u64) {
+    pub(super) fn mark_damaged(&self, file: u64) {
         self.state().damaged.insert(file);
     }
 
@@ -272,7 +272,7 @@ impl Files {
         if let Some(mut entry) = state.files.last_entry() {
             entry.get_mut().is_closed = true;
         }
-        if let (Home::Folder(first), None) = (&self.home, &state.folder) {
+        if let (Location::Folder(first), None) = (&self.home, &state.folder) {
             let (folder, lock) = make_folder(first)?;
             state.id = Some(identity::of(&folder)?);
             state.folder = Some((folder, lock));

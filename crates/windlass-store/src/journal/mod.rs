@@ -42,7 +42,7 @@ use files::Files;
 use format::Read;
 use ids::IdMaker;
 use parking_lot::{Mutex, MutexGuard};
-use shelf::Shelf;
+use shelf::Reservations;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -57,7 +57,7 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Location of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Location {
     /// This folder, or a folder beside it if another process has locked this one. Created with the first
     /// line.
     Folder(PathBuf),
@@ -67,7 +67,7 @@ pub enum Home {
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub home: Home,
+    pub home: Location,
     /// Total size of the files from which on no line is accepted.
     pub bytes_max: u64,
 }
@@ -75,7 +75,7 @@ pub struct Settings {
 impl Default for Settings {
     /// 8 GiB: hours of heavy traffic while a database cannot be reached.
     fn default() -> Self {
-        Settings { home: Home::Memory, bytes_max: 8 << 30 }
+        Settings { home: Location::Memory, bytes_max: 8 << 30 }
     }
 }
 
@@ -117,7 +117,7 @@ type Stretch = (Place, Vec<(Place, Line)>);
 struct Inner {
     files: Arc<Files>,
     writer: Writer,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<Reservations>,
     arrived: Arc<Notify>,
     ids: IdMaker,
     sysid: Mutex<Arc<str>>,
@@ -129,7 +129,7 @@ impl Journal {
         let files = Arc::new(Files::open(settings.home, settings.bytes_max).map_err(read)?);
         let arrived = Arc::new(Notify::new());
         let writer = Writer::start(Arc::clone(&files), Arc::clone(&arrived)).map_err(read)?;
-        let shelf = Mutex::new(Shelf::new(files.head()));
+        let shelf = Mutex::new(Reservations::new(files.head()));
         let sysid = Mutex::new(ids::new_sysid("", 0).into());
         let inner = Inner { files, writer, shelf, arrived, ids: IdMaker::new(), sysid };
         Ok(Journal { inner: Arc::new(inner) })
@@ -162,7 +162,7 @@ impl Journal {
         now: Timestamp,
     ) -> Result<Option<Token>, JournalError> {
         let mut shelf = self.shelf();
-        shelf.take_back_late(now);
+        shelf.expire_reservations(now);
         while shelf.waiting() < lines {
             let Some((frontier, found)) = self.read_on(shelf.frontier())? else { break };
             shelf.found(frontier, found);
@@ -173,21 +173,21 @@ impl Journal {
     /// Lines of a reservation, in order. A second read is refused.
     pub fn read(&self, token: Token, now: Timestamp) -> Result<Vec<(Place, Line)>, JournalError> {
         let mut shelf = self.shelf();
-        shelf.take_back_late(now);
+        shelf.expire_reservations(now);
         shelf.read(token)
     }
 
     /// Acknowledges the lines of a reservation: they are processed and are not delivered again.
     pub fn rsync(&self, token: Token, now: Timestamp) -> Result<(), JournalError> {
         let mut shelf = self.shelf();
-        shelf.take_back_late(now);
+        shelf.expire_reservations(now);
         shelf.done(token)?;
         let head = shelf.head();
         let is_empty = shelf.is_empty();
         drop(shelf);
         self.inner.files.move_head(head).map_err(|error| JournalError::Write(error.to_string()))?;
         if is_empty && self.inner.files.is_worth_emptying(head) {
-            self.inner.writer.start_anew();
+            self.inner.writer.request_new_file();
         }
         Ok(())
     }
@@ -303,11 +303,11 @@ impl Journal {
             tracing::error!(
                 "journal {file}: {count} damaged lines are skipped; the first, at byte {at}: {what}"
             );
-            self.inner.files.set_aside(from.file);
+            self.inner.files.mark_damaged(from.file);
         }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, Reservations> {
         self.inner.shelf.lock()
     }
 }

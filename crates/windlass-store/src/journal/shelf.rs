@@ -25,7 +25,7 @@ impl Place {
 }
 
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Reservations {
     /// Lines without a reservation, in order.
     free: BTreeMap<Place, Line>,
     reserved: BTreeMap<Token, Reservation>,
@@ -42,9 +42,9 @@ struct Reservation {
     until: Timestamp,
 }
 
-impl Shelf {
-    pub(super) fn new(head: Place) -> Shelf {
-        Shelf { free: BTreeMap::new(), reserved: BTreeMap::new(), frontier: head, last_token: 0 }
+impl Reservations {
+    pub(super) fn new(head: Place) -> Reservations {
+        Reservations { free: BTreeMap::new(), reserved: BTreeMap::new(), frontier: head, last_token: 0 }
     }
 
     pub(super) fn frontier(&self) -> Place {
@@ -102,7 +102,7 @@ impl Shelf {
     }
 
     /// Frees the lines of expired reservations.
-    pub(super) fn take_back_late(&mut self, now: Timestamp) {
+    pub(super) fn expire_reservations(&mut self, now: Timestamp) {
         let late: Vec<Token> =
             self.reserved.iter().filter(|(_, one)| one.until <= now).map(|(token, _)| *token).collect();
         for token in late {
@@ -132,8 +132,8 @@ mod tests {
         Place { file: 1, block: line, line }
     }
 
-    fn shelf(lines: std::ops::Range<u64>) -> Shelf {
-        let mut shelf = Shelf::new(place(0));
+    fn shelf(lines: std::ops::Range<u64>) -> Reservations {
+        let mut shelf = Reservations::new(place(0));
         let line = |n: u64| (place(n), Line { id: n.to_string(), kind: "a-b".into(), payload: "".into() });
         shelf.found(place(lines.end), lines.map(line).collect());
         shelf
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(shelf.read(token), Err(JournalError::Expired));
         assert_eq!(shelf.done(token), Err(JournalError::Expired));
         let token = shelf.reserve(1, at(10)).unwrap();
-        shelf.take_back_late(at(9));
+        shelf.expire_reservations(at(9));
         assert!(shelf.read(token).is_ok());
-        shelf.take_back_late(at(10));
+        shelf.expire_reservations(at(10));
         assert_eq!(shelf.done(token), Err(JournalError::Expired));
     }
 
@@ -173,7 +173,7 @@ mod tests {
         let mut shelf = shelf(0..4);
         let late = shelf.reserve(2, at(10)).unwrap();
         shelf.read(late).unwrap();
-        shelf.take_back_late(at(10));
+        shelf.expire_reservations(at(10));
         let again = shelf.reserve(3, at(20)).unwrap();
         assert_eq!(ids(&shelf.read(again).unwrap()), ["0", "1", "2"]);
     }

@@ -7,7 +7,7 @@ fn at(ms: i64) -> Timestamp {
 }
 
 fn open(folder: &Path) -> Journal {
-    let home = Home::Folder(folder.join("journal"));
+    let home = Location::Folder(folder.join("journal"));
     Journal::open(Settings { home, ..Settings::default() }).unwrap()
 }
 

@@ -76,7 +76,7 @@ impl Writer {
     }
 
     /// Asks the thread to remove the current file if all of its lines are processed.
-    pub(super) fn start_anew(&self) {
+    pub(super) fn request_new_file(&self) {
         self.queue.work().start_anew = true;
         self.queue.something.notify_one();
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_dialects::settings::Values;
-use windlass_engine::journal::Home;
+use windlass_engine::journal::Location;
 use windlass_http::{Allowed, Signer};
 
 /// Limits and permissions of handlers.
@@ -40,14 +40,14 @@ pub(crate) enum HandlerNetwork {
 
 /// Location of the journal. Entries of one store must never reach another, so every store has its own
 /// journal: beside the file of an embedded store, or in a folder named by a hash of the database address.
-pub(super) fn journal_home(store: &str, data: &Path, store_is_in_data: bool) -> Home {
+pub(super) fn journal_home(store: &str, data: &Path, store_is_in_data: bool) -> Location {
     if store_is_in_data {
-        return Home::Folder(data.join("journal"));
+        return Location::Folder(data.join("journal"));
     }
     match store.split_once(':') {
-        Some(("memory", _)) => Home::Memory,
-        Some(("sqlite", path)) => Home::Folder(PathBuf::from(format!("{path}.lines"))),
-        _ => Home::Folder(data.join(format!("journal-{:08x}", address_number(store)))),
+        Some(("memory", _)) => Location::Memory,
+        Some(("sqlite", path)) => Location::Folder(PathBuf::from(format!("{path}.lines"))),
+        _ => Location::Folder(data.join(format!("journal-{:08x}", address_number(store)))),
     }
 }
 
@@ -92,10 +92,10 @@ mod tests {
     #[test]
     fn every_store_has_a_journal_of_its_own() {
         let home = |store: &str, is_in_data: bool| journal_home(store, Path::new("data"), is_in_data);
-        let folder = |path: &str| Home::Folder(PathBuf::from(path));
+        let folder = |path: &str| Location::Folder(PathBuf::from(path));
         assert_eq!(home("sqlite:data/windlass.db", true), folder("data/journal"));
         assert_eq!(home("sqlite:/x/jobs.db", false), folder("/x/jobs.db.lines"));
-        assert_eq!(home("memory:", false), Home::Memory);
+        assert_eq!(home("memory:", false), Location::Memory);
         let one = home("postgres://me:secret@db/jobs", false);
         assert_eq!(home("postgres://you:other@db/jobs", false), one);
         assert_ne!(home("postgres://me:secret@db/other", false), one);

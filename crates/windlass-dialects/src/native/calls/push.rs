@@ -241,7 +241,7 @@ pub(super) async fn push(mut call: Call) -> Answer {
     drop(asked);
     if call.server.state::<State>().settings.journals_pushes
         && !pushes.is_empty()
-        && pushes.iter().all(pushes::can_wait)
+        && pushes.iter().all(pushes::needs_no_store)
     {
         return journaled(&call, &tenant, &pushes).await;
     }
@@ -270,7 +270,7 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     let now = engine.now();
     let ids = journal.make_ids(pushes.len(), now);
     let payloads: Vec<Vec<u8>> =
-        pushes.iter().zip(&ids).map(|(push, id)| pushes::kept(tenant, push, id, now)).collect();
+        pushes.iter().zip(&ids).map(|(push, id)| pushes::encode_push(tenant, push, id, now)).collect();
     let line = |(id, payload)| NewLine { id, kind: pushes::KIND, payload };
     let texts = ids.iter().map(String::as_str);
     let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();

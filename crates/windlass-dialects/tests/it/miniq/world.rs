@@ -383,7 +383,10 @@ pub async fn settled() {
 
 /// Journal in a folder.
 pub fn journal_in(folder: &std::path::Path) -> journal::Settings {
-    journal::Settings { home: journal::Home::Folder(folder.join("journal")), ..journal::Settings::default() }
+    journal::Settings {
+        home: journal::Location::Folder(folder.join("journal")),
+        ..journal::Settings::default()
+    }
 }
 
 /// Number of batches by client and type.
