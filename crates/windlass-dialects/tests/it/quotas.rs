@@ -287,7 +287,10 @@ async fn connections_are_bounded_over_every_protocol_together() {
     }
     let mut third = TcpStream::connect(at).await.unwrap();
     let reply = query_job(&mut third, token).await;
-    assert!(reply.starts_with("429 Too many: this tenant has reached its quota of 2 connections\r\n"), "{reply}");
+    assert!(
+        reply.starts_with("429 Too many: this tenant has reached its quota of 2 connections\r\n"),
+        "{reply}"
+    );
     assert!(reply.contains("Connection: close\r\n"), "{reply}");
     assert_eq!(third.read(&mut [0]).await.unwrap(), 0, "it is closed");
 

@@ -237,7 +237,10 @@ mod tests {
         let program = GuestProgram { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
         let mut child = Child::start(&program, Limits::default()).await.unwrap();
         let why = child.check_strict().unwrap_err();
-        assert!(why.contains("landlock") && why.contains("seccomp") && !why.contains("resource limits"), "{why}");
+        assert!(
+            why.contains("landlock") && why.contains("seccomp") && !why.contains("resource limits"),
+            "{why}"
+        );
         child.kill().await;
     }
 }

@@ -144,7 +144,8 @@ fn lines_of_the_journal_that_are_no_jobs_are_reported_and_the_rest_is_taken_in()
     assert_eq!(jobs, [("i1".to_owned(), "one".to_owned()), ("i4".to_owned(), "four".to_owned())]);
     let log = eventually("all four are in the log", || {
         let log = server.log();
-        let is_told = log.contains("3 damaged lines are skipped") && log.contains("journal line i3 is skipped");
+        let is_told =
+            log.contains("3 damaged lines are skipped") && log.contains("journal line i3 is skipped");
         is_told.then_some(log)
     });
     assert!(!log.contains("panicked"), "{log}");

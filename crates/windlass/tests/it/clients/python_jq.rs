@@ -1,6 +1,7 @@
 //! The complete JQ worker in Python, `clients/python/examples/jq_worker.py`.
 
 use super::gate::Gate;
+use super::until_accepted;
 use crate::jq::{Killed, call, python};
 use crate::server::{PATIENCE, Server, ended, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,14 +35,6 @@ fn end_of(server: &Server, id: &str) -> Value {
     let (status, job) = call(server.http, "GET", &path, "", &Value::Null).unwrap();
     assert_eq!(status, 200, "{job}");
     job
-}
-
-/// Waits until the acceptance of the job is committed; returns the worker.
-fn until_taken(server: &Server, id: &str) -> String {
-    eventually("a worker has the job", || {
-        let (_, job) = server.call("GET", &format!("/api/v1/jobs/{id}"), None);
-        job["lease"]["worker"].as_str().filter(|worker| worker.starts_with("w-")).map(str::to_owned)
-    })
 }
 
 #[test]
@@ -81,7 +74,7 @@ fn the_complete_worker_ends_what_it_has_when_it_is_told_to_stop() {
     let mut worker = worker(server.folder(), &format!("{}/jq", server.url()), &[]);
     // Long enough to still run when the signal arrives.
     let id = enqueue(&server, "sleep", json!({"s": 5}));
-    until_taken(&server, &id);
+    until_accepted(&server, &id);
     kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
     assert!(ended(&mut worker.0).success());
     let (_, job) = call(server.http, "GET", &format!("/job/{id}"), "", &Value::Null).unwrap();
@@ -90,9 +83,13 @@ fn the_complete_worker_ends_what_it_has_when_it_is_told_to_stop() {
         (&json!("done"), &json!(0), &json!("slept"))
     );
     let log = std::fs::read_to_string(server.folder().join("worker.log")).unwrap();
-    for line in
-        ["registered as w-", "shutting down after SIGTERM", "waiting for 1 jobs", "job 1 done", "INFO stopped"]
-    {
+    for line in [
+        "registered as w-",
+        "shutting down after SIGTERM",
+        "waiting for 1 jobs",
+        "job 1 done",
+        "INFO stopped",
+    ] {
         assert!(log.contains(line), "{line:?} is not in {log}");
     }
 }
@@ -104,7 +101,7 @@ async fn the_complete_worker_outlives_its_server() {
     let gate = Gate::open(server.http).await;
     let _worker = worker(folder.path(), &gate.url(), &[]);
     let id = enqueue(&server, "sleep", json!({"s": 1}));
-    let me = until_taken(&server, &id);
+    let me = until_accepted(&server, &id);
     gate.close();
     server.kill();
     let server = Server::start_in(folder.path(), &QUICK);

@@ -1,6 +1,7 @@
 //! Worker library for Rust: typed handlers, failures, slots, and outages of either side.
 
 use super::gate::Gate;
+use super::until_accepted;
 use crate::server::{PATIENCE, Server, ended};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
@@ -291,7 +292,7 @@ async fn a_server_that_is_killed_finds_its_worker_and_hears_what_was_done_meanwh
     let client = Client::new(&gate.url()).unwrap();
     let id = enqueue(&client, "held", json!({})).await;
     held.has_begun().await;
-    until_taken(&server, &id);
+    until_accepted(&server, &id);
     gate.close();
     server.kill();
     held.go.add_permits(1);
@@ -429,14 +430,6 @@ impl Drop for Process {
     }
 }
 
-/// Waits until the acceptance of the job is committed.
-fn until_taken(server: &Server, id: &str) {
-    crate::server::eventually("a worker has the job", || {
-        let (_, job) = server.call("GET", &format!("/api/v1/jobs/{id}"), None);
-        job["lease"]["worker"].as_str().filter(|worker| worker.starts_with("w-")).map(drop)
-    });
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_worker_had_is_done_by_another() {
     let server = Server::start(&QUICK);
@@ -445,7 +438,7 @@ async fn what_a_killed_worker_had_is_done_by_another() {
     // Far longer than the test waits.
     let job = NewJob::new("slow", json!({"ms": 3_600_000})).keep_result().timeout(Duration::from_secs(7_200));
     let id = client.enqueue(&job).await.unwrap();
-    until_taken(&server, &id);
+    until_accepted(&server, &id);
     process.signal(Signal::KILL);
     let other = Worker::builder(jq(&server))
         .handle("slow", |job: Job<Value>| std::future::ready(Ok(job.attempt)))
@@ -464,7 +457,7 @@ async fn a_worker_told_to_stop_by_a_signal_ends_what_it_has() {
     let client = Client::new(&jq(&server)).unwrap();
     let mut process = Process::start(&server);
     let id = enqueue(&client, "slow", json!({"ms": 1_500})).await;
-    until_taken(&server, &id);
+    until_accepted(&server, &id);
     process.signal(Signal::TERM);
     assert!(ended(&mut process.0).success());
     let view = client.job::<Value>(&id).await.unwrap();

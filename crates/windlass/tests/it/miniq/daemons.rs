@@ -118,7 +118,11 @@ fn on_the_embedded_store_a_restart_runs_at_once_what_was_running() {
     let done = runs_again(&third, &id, &target);
     assert_eq!(done["attempts"], 2, "a run that was cut off counts: {done}");
     assert_eq!(names(&third).len(), 1, "the names of those before are free");
-    assert!(third.log().contains("1 jobs that were running when this server was killed run again"), "{}", third.log());
+    assert!(
+        third.log().contains("1 jobs that were running when this server was killed run again"),
+        "{}",
+        third.log()
+    );
 }
 
 /// Leases of workers stay: the server cannot know whether the workers are still alive.
