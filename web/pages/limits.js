@@ -5,7 +5,7 @@ import { table } from '../table.js';
 
 const KINDS = [['name_glob', 'name matches'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON matcher']];
 
-const QUOTA = [['jobs', 'unfinished jobs'], ['payload_bytes', 'payload bytes'], ['blob_bytes', 'blob bytes'], ['handlers', 'handlers'], ['requests_in_flight', 'concurrent requests'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'seconds of handlers per minute']];
+const QUOTA = [['jobs', 'unfinished jobs'], ['payload_bytes', 'payload bytes'], ['blob_bytes', 'blob bytes'], ['handlers', 'handlers'], ['requests_in_flight', 'concurrent requests'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'handler seconds per minute']];
 
 function about(matcher) {
   const [[key, value] = []] = Object.entries(matcher);

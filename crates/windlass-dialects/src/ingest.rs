@@ -144,7 +144,7 @@ impl Ingest {
         if progress.positions.take().is_some_and(|positions| !positions.is_empty())
             && let Err(error) = Positions::load(&self.engine, &self.journal).await
         {
-            tracing::debug!(%error, "positions of the journal stay in the store");
+            tracing::debug!(%error, "cannot delete old journal positions from the store");
         }
     }
 

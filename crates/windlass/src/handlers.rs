@@ -155,7 +155,7 @@ pub(crate) fn isolation_line(config: &Config) -> std::io::Result<String> {
 fn isolation_shown(isolation: &Isolation, strict: bool) -> String {
     let missing = isolation.missing().join(", ");
     match strict && !missing.is_empty() {
-        true => format!("not run: runners.isolation is strict, and on this machine they lack {missing}"),
+        true => format!("disabled: runners.isolation is strict, and this machine lacks {missing}"),
         false => format!("isolated by {}", isolation.line()),
     }
 }
@@ -266,7 +266,7 @@ impl Runners for LocalHandlers {
     fn isolation(&self) -> String {
         match self.isolation.get() {
             Some(isolation) => isolation_shown(isolation, self.settings.strict),
-            None => "isolation not found out yet".to_owned(),
+            None => "isolation not tested yet".to_owned(),
         }
     }
 
@@ -402,7 +402,7 @@ mod tests {
         check(&all, false, whole);
         check(&all, true, whole);
         check(&all[..3], false, "isolated by limits, landlock, namespaces; missing: seccomp");
-        let refused = "not run: runners.isolation is strict, and on this machine they lack seccomp";
+        let refused = "disabled: runners.isolation is strict, and this machine lacks seccomp";
         check(&all[..3], true, refused);
     }
 }

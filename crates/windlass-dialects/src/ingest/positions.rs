@@ -38,8 +38,8 @@ impl Positions {
                     PositionCheck::Passed => useless.push(key),
                     PositionCheck::Foreign => {
                         tracing::warn!(
-                            "the journal has no line {} where the store has seen it: its files were changed; \
-                             lines of {tenant} are put in from the head on",
+                            "the journal files were changed: line {} is not at its recorded \
+                             position; lines of tenant {tenant} are read from the recorded head",
                             position.line
                         );
                         useless.push(key);

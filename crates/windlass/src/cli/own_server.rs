@@ -54,7 +54,7 @@ impl OwnServer {
     /// Address of a listener.
     pub(super) fn address(&self, listener: &str) -> Outcome<SocketAddr> {
         let found = self.server.listening.iter().find(|(name, _)| *name == listener);
-        found.map(|(_, address)| *address).ok_or_else(|| Fault::failed("the server does not listen"))
+        found.map(|(_, address)| *address).ok_or_else(|| Fault::failed("the server has no listening address"))
     }
 
     /// Serves until Ctrl-C.

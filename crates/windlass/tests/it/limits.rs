@@ -128,12 +128,12 @@ fn readiness_shows_how_handlers_are_isolated() {
         let found = eventually("the isolation is found out", || {
             let (status, text) = request(server.http, "GET", "/readyz", "").unwrap();
             assert_eq!(status, 200, "weak isolation does not end readiness: {text}");
-            (!text.contains("not found out yet")).then_some(text)
+            (!text.contains("not tested yet")).then_some(text)
         });
         assert!(found.starts_with(line), "{found}");
         let said = found.lines().nth(1).unwrap();
         let is_strict_about_it =
-            said.contains("not run: runners.isolation is strict, and on this machine they lack");
+            said.contains("disabled: runners.isolation is strict, and this machine lacks");
         assert!(said.contains("; missing: ") || is_strict_about_it, "{said}");
     }
     let server = Server::start(&["--set", "miniq.run=false"]);

@@ -81,7 +81,7 @@ fn tenants(page: &mut Page, live: &[LiveUse]) {
     for one in live {
         page.line("windlass_tenant_connections", &[("tenant", &*one.tenant)], one.connections as f64);
     }
-    let help = "Time that handlers and WASI modules have run, by tenant.";
+    let help = "Run time of handlers and WASI modules by tenant.";
     page.family("windlass_tenant_handler_seconds_total", "counter", help);
     for one in live {
         let seconds = one.handler_ms as f64 / 1_000.0;
