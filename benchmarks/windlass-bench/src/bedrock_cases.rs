@@ -198,7 +198,7 @@ async fn fill(target: &Bedrock, jobs: usize, settings: &Settings) -> io::Result<
         let pushed = workloads::push(target, &shape, load).await?.jobs;
         if pushed != each {
             return Err(io::Error::other(
-                "the waiting jobs could not be made in time; give it more --seconds",
+                "cannot create the waiting jobs in time; increase --seconds",
             ));
         }
     }

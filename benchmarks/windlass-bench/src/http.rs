@@ -106,7 +106,7 @@ fn content_length(line: &[u8]) -> Option<usize> {
 
 fn not_http(bytes: &[u8]) -> io::Error {
     let beginning = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
-    io::Error::other(format!("not an HTTP/1.1 answer with a Content-Length: {beginning:?}"))
+    io::Error::other(format!("not an HTTP/1.1 response with a Content-Length: {beginning:?}"))
 }
 
 #[cfg(test)]

@@ -31,10 +31,10 @@ use std::time::Duration;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Measure a server: pushes, drains, a mix, memory, and costs that must not grow
+/// Measure and compare servers: pushes, drains, a mix, memory, and costs that must not grow with the number of jobs
 ///
-/// Without --server it starts servers of its own on temporary stores and removes them afterwards. The client uses one
-/// thread; its CPU time and the server's are shown per job, to see which of the two is the limit.
+/// Without --server, starts servers on temporary stores and deletes the stores afterwards. The client uses one thread; the
+/// CPU time per job of the client and of the server is shown, to see which of the two is the limit.
 #[derive(Parser, Debug)]
 #[command(version, args_override_self = true)]
 #[command(after_help = "\
@@ -45,63 +45,63 @@ Examples:
   windlass-bench --dialect bedrock --durability full
   windlass-bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
 struct BenchArgs {
-    /// The windlass program whose servers are started [default: beside this program]
+    /// The windlass binary to measure [default: the one beside this program]
     #[arg(long, value_name = "PATH", env = "WINDLASS")]
     windlass: Option<PathBuf>,
-    /// A running server; its queues beginning with `bench-` are used [default: starts its own]
+    /// URL of a running server; uses queues named `bench-…` [default: temporary servers]
     #[arg(long, value_name = "URL", value_parser = http_address)]
     server: Option<String>,
-    /// PostgreSQL for the servers it starts, each in a schema of its own that stays behind [default: embedded stores]
+    /// PostgreSQL URL for the temporary servers, each in its own schema, which is not deleted [default: embedded stores]
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "durability"])]
     store: Option<String>,
-    /// Token to show the server, if it asks for one
+    /// Access token, if the server requires one
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// W1 single pushes, W2 pushes over many connections, W3 batches, W4 drain, W5 mix, W6 memory and start, W7 flat cost
     #[arg(long, value_name = "W1,W2,…", value_delimiter = ',', ignore_case = true, value_enum,
           default_values = ["W1", "W2", "W3", "W4", "W5", "W6", "W7"], hide_default_value = true)]
     workload: Vec<Workload>,
-    /// What is spoken: the native API (W1 to W7), or the Bedrock dialect (B1 each verb by itself over one connection,
-    /// pipelined and over many; B2 pick-up by 64 waiting workers; B3 a job looked for among many), on servers of its own
+    /// Protocol: the native API (W1 to W7), or the Bedrock dialect of temporary servers (B1 each command over one connection,
+    /// pipelined and over many connections; B2 time until 64 waiting workers have a job; B3 claim of one job among many)
     #[arg(long, value_enum, default_value = "native", conflicts_with_all = ["server", "peer"])]
     dialect: Dialect,
     /// Jobs per measurement [default: by workload, 16,000 to 1,000,000]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Connections [default: by workload]
+    /// Number of connections [default: by workload]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: Option<u16>,
     /// Jobs per call in W3 and W4 [default: 1000 and 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     batch: Option<u16>,
-    /// Bytes of each payload, at least 20
+    /// Size of each payload, at least 20
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     payload: usize,
-    /// full: on disk before it is acknowledged; relaxed: soon after
+    /// full: acknowledge a write after it is on disk; relaxed: before
     #[arg(long, value_name = "full,relaxed", value_delimiter = ',', value_enum, default_values = ["full", "relaxed"])]
     durability: Vec<Durability>,
     /// Encoding of the calls
     #[arg(long, value_enum, default_value = "json")]
     format: Format,
-    /// Jobs per second of the steady mix
+    /// Jobs per second in the mix at a steady rate
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     rate: u32,
-    /// Longest time for one measurement
+    /// Time limit of one measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 10)]
     seconds: u64,
-    /// Measure everything this often, in turns; the best counts, for every server
+    /// Number of rounds; the best result of each measurement counts, for every server
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u32,
-    /// Measure this server as well, in the same run
+    /// Also measure this server, in the same run
     #[arg(long, value_enum)]
     peer: Option<Peer>,
-    /// Where the temporary stores are put: the disk that is measured [default: the system's temporary folder]
+    /// Folder of the temporary stores, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Write PATH.json and PATH.md too
+    /// Also write PATH.json and PATH.md
     #[arg(long, value_name = "PATH")]
     save: Option<PathBuf>,
-    /// Print the figures as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
@@ -174,7 +174,7 @@ fn run(args: &BenchArgs) -> Outcome {
 
 fn save(path: &Path, extension: &str, text: &str) -> Outcome {
     let path = path.with_extension(extension);
-    std::fs::write(&path, text).map_err(|error| format!("writing {}: {error}", path.display()).into())
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
 async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
@@ -190,7 +190,7 @@ async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
         }
     }
     if args.server.is_some() && (bench.wants("W6") || bench.wants("W7")) {
-        let why = "W6 and W7 start servers of their own, so they are measured without --server only";
+        let why = "W6 and W7 need temporary servers and cannot be combined with --server";
         let _ = writeln!(std::io::stderr(), "{why}");
     }
     bench.bar.finish_and_clear();
@@ -348,7 +348,7 @@ impl Bench<'_> {
             Some(folder) => builder.tempdir_in(folder),
             None => builder.tempdir(),
         };
-        folder.map_err(|error| format!("making a temporary folder: {error}").into())
+        folder.map_err(|error| format!("cannot create a temporary folder: {error}").into())
     }
 
     fn show(&self, label: &str, what: &str) {
@@ -370,7 +370,7 @@ fn progress_bar() -> ProgressBar {
 fn http_address(server: &str) -> Result<String, String> {
     let address = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
     match address.contains('/') {
-        true => Err(format!("{server:?} cannot be measured; name it as http://HOST:PORT")),
+        true => Err(format!("{server:?} is not a server URL; use the form http://HOST:PORT")),
         false => Ok(address.to_owned()),
     }
 }

@@ -55,7 +55,7 @@ pub(super) async fn memory_and_start(kind: Kind, folder: &Path, settings: &Setti
 
 fn memory_of(server: &Server) -> io::Result<u64> {
     procfs::memory_bytes(server.pid())
-        .ok_or_else(|| io::Error::other("the memory of the server cannot be read"))
+        .ok_or_else(|| io::Error::other("cannot read the memory use of the server"))
 }
 
 /// Measures W7 on two servers: one with few jobs or names, one with many.

@@ -101,7 +101,7 @@ impl Server {
         let begun = Instant::now();
         while self.child.try_wait()?.is_none() {
             if begun.elapsed() > STOP_TIMEOUT {
-                return Err(io::Error::other("the server did not stop when asked to"));
+                return Err(io::Error::other("the server did not stop after SIGTERM"));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -113,7 +113,7 @@ impl Server {
     }
 
     pub(super) fn bedrock(&self) -> io::Result<Bedrock> {
-        let missing = || io::Error::other("the server does not speak the Bedrock dialect");
+        let missing = || io::Error::other("the server has no Bedrock port");
         Ok(Bedrock { address: self.bedrock.clone().ok_or_else(missing)?, pid: Some(self.pid()) })
     }
 
@@ -173,7 +173,7 @@ impl Launch {
         let mut server = start(command, || ready_address(&ready_file, "http")).map_err(|error| {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let program = self.windlass.display();
-            io::Error::other(format!("starting {program} (is it built?): {error}; it said: {}", said.trim()))
+            io::Error::other(format!("cannot start {program} (is it built?): {error}; its output: {}", said.trim()))
         })?;
         server.bedrock = ready_address(&ready_file, "bedrock");
         Ok(server)
@@ -195,7 +195,7 @@ fn start_beanstalkd(journal: Option<&Path>) -> io::Result<Server> {
     }
     let address = format!("127.0.0.1:{port}");
     start(command, || answers(&address).then(|| address.clone()))
-        .map_err(|error| io::Error::other(format!("starting beanstalkd (is it installed?): {error}")))
+        .map_err(|error| io::Error::other(format!("cannot start beanstalkd (is it installed?): {error}")))
 }
 
 /// Checks that beanstalkd answers a command: it listens before it has read its log, so connecting is not
@@ -222,10 +222,10 @@ fn start(mut command: Command, ready: impl Fn() -> Option<String>) -> io::Result
             return Ok(server);
         }
         if let Some(status) = server.child.try_wait()? {
-            return Err(io::Error::other(format!("it ended with {status}")));
+            return Err(io::Error::other(format!("it exited with {status}")));
         }
         if begun.elapsed() > START_TIMEOUT {
-            return Err(io::Error::other("it could not be reached in time"));
+            return Err(io::Error::other("it was not reachable in time"));
         }
         std::thread::sleep(LOOK_AGAIN);
     }

@@ -18,7 +18,7 @@ impl Wire {
     pub(super) async fn connect(address: &str) -> io::Result<Wire> {
         let stream = TcpStream::connect(address)
             .await
-            .map_err(|error| io::Error::new(error.kind(), format!("connecting to {address}: {error}")))?;
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {address}: {error}")))?;
         stream.set_nodelay(true)?;
         Ok(Wire { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }

@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use workers::{BedrockWorker, NativeWorker, Worker};
 
-/// Measure a server: pushes, claims, finishes, and the time from a push to its claim
+/// Measure throughput and latency: pushes, claims, finishes, and the time from push to claim
 ///
-/// Without --server it starts a server of its own on a temporary store, in the same process, and removes it afterwards.
+/// Without --server, starts a server on a temporary store in the same process, and deletes the store afterwards.
 #[derive(Args, Debug)]
 #[command(args_override_self = true)]
 #[command(after_help = "\
@@ -27,43 +27,43 @@ Examples:
   windlass bench --server http://127.0.0.1:7373 --jobs 100000 --batch 500
   windlass bench --dialect bedrock --json")]
 pub(super) struct BenchArgs {
-    /// A running server; a queue beginning with `bench-` is used and left empty [default: starts its own]
+    /// URL of a running server; uses a queue named `bench-…` and leaves it empty [default: a temporary server]
     #[arg(long, value_name = "URL", conflicts_with_all = ["durability", "folder"])]
     server: Option<String>,
-    /// Token to show the server, if it asks for one
+    /// Access token, if the server requires one
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Certificates to trust with https:// instead of the system's, PEM
+    /// PEM file of trusted CA certificates for https://, instead of the system's
     #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
     ca: Option<PathBuf>,
-    /// Protocol: the native API, or the Bedrock dialect of a server of its own
+    /// Protocol: the native API, or the Bedrock dialect of a temporary server
     #[arg(long, value_enum, default_value = "native", conflicts_with = "server")]
     dialect: Dialect,
     /// Jobs per measurement
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     jobs: usize,
-    /// Connections, each with a thread
+    /// Number of connections, each with its own thread
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
     /// Jobs per call
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     batch: u16,
-    /// Bytes of each payload, at least 20
+    /// Size of each payload, at least 20
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     payload: usize,
-    /// full: on disk before it is acknowledged; relaxed: soon after
+    /// full: acknowledge a write after it is on disk; relaxed: before
     #[arg(long, value_parser = ["full", "relaxed"], default_value = "full")]
     durability: String,
-    /// Jobs per second that are pushed while the time from a push to its claim is measured
+    /// Jobs pushed per second while the time from push to claim is measured
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Longest time for one measurement
+    /// Time limit of one measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Where the temporary store is put: the disk that is measured [default: the system's temporary folder]
+    /// Folder of the temporary store, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Print the figures as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }

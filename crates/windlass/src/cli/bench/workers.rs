@@ -70,7 +70,7 @@ impl Worker for NativeWorker {
         let settled = answer["settled"].as_array().into_iter().flatten();
         match settled.filter(|entry| entry["ok"] == true).count() {
             all if all == held.len() => Ok(()),
-            some => Err(Fault::failed(format!("only {some} of {} jobs could be finished", held.len()))),
+            some => Err(Fault::failed(format!("the server finished only {some} of {} jobs", held.len()))),
         }
     }
 }
@@ -91,7 +91,7 @@ impl BedrockWorker {
         match status.get(..3) {
             Some("200") => Ok(Some(serde_json::from_str(&body).unwrap_or_default())),
             Some("404") => Ok(None),
-            _ => Err(Fault::failed(format!("the server said {status}"))),
+            _ => Err(Fault::failed(format!("the server responded with {status}"))),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Worker for BedrockWorker {
     fn finish(&mut self, held: &[Held]) -> Outcome {
         for job in held {
             if self.ask(&format!("FinishJob\njobID: {}\n", job.id))?.is_none() {
-                return Err(Fault::failed(format!("job {} could not be finished", job.id)));
+                return Err(Fault::failed(format!("cannot finish job {}", job.id)));
             }
         }
         Ok(())
