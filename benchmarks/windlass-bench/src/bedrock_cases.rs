@@ -197,9 +197,7 @@ async fn fill(target: &Bedrock, jobs: usize, settings: &Settings) -> io::Result<
             Load { jobs: each, connections: 4, batch: PIPELINE.min(each), ..settings.load(each, 1, 1) };
         let pushed = workloads::push(target, &shape, load).await?.jobs;
         if pushed != each {
-            return Err(io::Error::other(
-                "cannot create the waiting jobs in time; increase --seconds",
-            ));
+            return Err(io::Error::other("cannot create the waiting jobs in time; increase --seconds"));
         }
     }
     Ok(())

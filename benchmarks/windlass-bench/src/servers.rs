@@ -173,7 +173,10 @@ impl Launch {
         let mut server = start(command, || ready_address(&ready_file, "http")).map_err(|error| {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let program = self.windlass.display();
-            io::Error::other(format!("cannot start {program} (is it built?): {error}; its output: {}", said.trim()))
+            io::Error::other(format!(
+                "cannot start {program} (is it built?): {error}; its output: {}",
+                said.trim()
+            ))
         })?;
         server.bedrock = ready_address(&ready_file, "bedrock");
         Ok(server)

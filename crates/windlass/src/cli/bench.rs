@@ -86,7 +86,7 @@ pub(super) fn run(args: BenchArgs) -> Outcome {
         return output::say_json(&json!({"version": version, "connections": connections, "batch": batch,
             "payload_bytes": payload_bytes, "rows": rows}));
     }
-    let mut table = Table::new(&["WHAT", ">JOBS", ">JOBS/S", ">P50 MS", ">P99 MS", ">MAX MS"]);
+    let mut table = Table::new(&["MEASUREMENT", ">JOBS", ">JOBS/S", ">P50 MS", ">P99 MS", ">MAX MS"]);
     for (what, sample) in &samples {
         let cells = [
             (*what).to_owned(),

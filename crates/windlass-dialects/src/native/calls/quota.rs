@@ -114,7 +114,8 @@ pub(super) async fn put(mut call: Call) -> Answer {
         handler_seconds_per_minute: ask.handler_seconds_per_minute.unwrap_or(now.handler_seconds_per_minute),
     };
     if [quota.requests_in_flight, quota.requests_per_second, quota.connections].contains(&0) {
-        let why = "quotas of requests and connections must be at least 1; to block a tenant, revoke its tokens";
+        let why =
+            "quotas of requests and connections must be at least 1; to block a tenant, revoke its tokens";
         return Err(ApiError::bad_request(why));
     }
     engine.set_quota(&tenant, quota).await?;

@@ -133,7 +133,9 @@ fn take(left: &AtomicUsize, batch: usize) -> usize {
 }
 
 fn joined<T>(thread: ScopedJoinHandle<'_, Outcome<T>>) -> Outcome<T> {
-    thread.join().unwrap_or_else(|_| Err(Fault::failed("internal error: the thread of a connection panicked")))
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(Fault::failed("internal error: the thread of a connection panicked")))
 }
 
 /// Latency from the start of a push to the response of its claim: one producer pushes by the clock, the others wait.
