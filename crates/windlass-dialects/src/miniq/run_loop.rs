@@ -153,6 +153,8 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
     }
     let mut reserved: Option<Reserved> = None;
     loop {
+        // Before the call: the interval does not grow by the time the store takes.
+        let next = state.engine.now().plus_ms(sysid::RENEW_MS);
         reserved = match renew_or_reserve(&state, reserved.clone()).await {
             Ok(reserved) => Some(reserved),
             Err(NoSysid::TooManyTries) => {
@@ -171,7 +173,7 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
             }
         };
         let leaving = tokio::select! {
-            () = state.engine.sleep_until(state.engine.now().plus_ms(sysid::RENEW_MS)) => None,
+            () = state.engine.sleep_until(next) => None,
             leaving = leave.wait_for(Option::is_some) => leaving.map_or(Some(Leaving::Abandoned), |leaving| *leaving),
         };
         match (leaving, &reserved) {

@@ -95,7 +95,8 @@ class AsyncServer:
         """Waits for current runs; releases runs that do not end in time."""
         if self.running:
             log.info("shutting down: waiting for %d runs", self.running)
-        _, left = await asyncio.wait(tasks, timeout=max(grace_s, ending.CLAIM_WAIT_S if not self.running else 0))
+        # Claims that wait at the server end first: one of them could get a run that is released here.
+        _, left = await asyncio.wait(tasks, timeout=max(grace_s, ending.CLAIM_WAIT_S))
         for task in left:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
