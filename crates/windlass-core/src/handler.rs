@@ -60,10 +60,13 @@ pub struct BatchJob {
     pub payload: Bytes,
 }
 
+/// End of the next job of a batch with its index; `None` after the last.
+pub type NextEnd<'a> = Pin<Box<dyn Future<Output = Option<(usize, Ended)>> + Send + 'a>>;
+
 /// Handle of a running batch. Dropping it stops the batch.
 pub trait Run: Send {
     /// Next job that has ended, by its index in the batch; `None` after the last. Every job is reported once. Cancel-safe.
-    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<(usize, Ended)>> + Send + '_>>;
+    fn next(&mut self) -> NextEnd<'_>;
 
     /// Stops a job, which is reported as [`Ended::Unrun`]: at once if it runs, before its start if not. A job
     /// that has ended keeps its report, and a batch that runs as a whole is not interrupted.

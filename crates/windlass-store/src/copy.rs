@@ -6,8 +6,8 @@
 //! again and compared, which also detects a source that was changed meanwhile.
 
 use crate::blobs::{AddrForm, BlobAddr, ListedBlob, PutBlob};
-use crate::query::PAGE_MAX;
-use crate::{Filter, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
+use crate::query::{PAGE_MAX, Pages};
+use crate::{Filter, QueueCounts, Result, Step, Store, StoreError, Verdict};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 /// Jobs per page. A page is held in memory: small enough for large payloads, large enough to amortise a
@@ -135,7 +135,7 @@ async fn clear(
     let mut done = 0;
     let mut tries = 0;
     loop {
-        let jobs = page_before(store, None).await?.jobs;
+        let jobs = all_jobs().next(store).await?.unwrap_or_default();
         if jobs.is_empty() {
             break;
         }
@@ -171,18 +171,14 @@ async fn copy_jobs(
     progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
 ) -> Result<(), CopyError> {
     let all = jobs_in(from, now).await.map_err(CopyError::Source)?;
-    let mut before = None;
+    let mut pages = all_jobs();
     let mut done = 0;
-    loop {
-        let page = page_before(from, before).await.map_err(CopyError::Source)?;
-        done += page.jobs.len() as u64;
-        to.restore(page.jobs, next).await.map_err(CopyError::Target)?;
+    while let Some(jobs) = pages.next(from).await.map_err(CopyError::Source)? {
+        done += jobs.len() as u64;
+        to.restore(jobs, next).await.map_err(CopyError::Target)?;
         progress(Stage::Copy, done, all.max(done));
-        match page.next {
-            Some(id) => before = Some(id),
-            None => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 async fn copy_settings(from: &dyn Store, to: &dyn Store, now: Timestamp) -> Result<(), CopyError> {
@@ -308,19 +304,15 @@ impl Sum {
     async fn of(store: &dyn Store, told: &(dyn Fn(u64) + Send + Sync)) -> Result<Sum> {
         let mut hasher = crc32fast::Hasher::new();
         let mut jobs = 0;
-        let mut before = None;
-        loop {
-            let page = page_before(store, before).await?;
-            for job in &page.jobs {
+        let mut pages = all_jobs();
+        while let Some(page) = pages.next(store).await? {
+            for job in &page {
                 add_to_sum(&mut hasher, job)?;
             }
-            jobs += page.jobs.len() as u64;
+            jobs += page.len() as u64;
             told(jobs);
-            match page.next {
-                Some(id) => before = Some(id),
-                None => return Ok(Sum { jobs, checksum: hasher.finalize() }),
-            }
         }
+        Ok(Sum { jobs, checksum: hasher.finalize() })
     }
 }
 
@@ -347,8 +339,8 @@ async fn blobs_of(store: &dyn Store) -> Result<Vec<ListedBlob>> {
     }
 }
 
-async fn page_before(store: &dyn Store, before: Option<JobId>) -> Result<Page> {
-    store.list(Filter { before, limit: PAGE, ..Filter::default() }).await
+fn all_jobs() -> Pages {
+    Pages::new(Filter { limit: PAGE, ..Filter::default() })
 }
 
 async fn jobs_in(store: &dyn Store, now: Timestamp) -> Result<u64> {

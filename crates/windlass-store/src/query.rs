@@ -83,21 +83,42 @@ pub(crate) async fn find_named_by_listing(
     name: &Name,
     states: Vec<StateName>,
 ) -> Result<Option<JobId>> {
-    let mut filter = Filter {
+    let mut pages = Pages::new(Filter {
         tenant: Some(tenant.clone()),
         queue: Some(queue.clone()),
         names: NameMatch::Exact(name.as_str().into()),
         states,
         limit: 1,
         ..Filter::default()
-    };
-    loop {
-        let page = store.list(filter.clone()).await?;
-        match (page.jobs.first(), page.next) {
-            (Some(job), _) => return Ok(Some(job.id)),
-            (None, None) => return Ok(None),
-            (None, next) => filter.before = next,
+    });
+    while let Some(jobs) = pages.next(store).await? {
+        if let Some(job) = jobs.first() {
+            return Ok(Some(job.id));
         }
+    }
+    Ok(None)
+}
+
+/// Keyset pagination over the jobs that match a filter, in pages of `filter.limit`.
+pub struct Pages {
+    /// `None` after the last page.
+    rest: Option<Filter>,
+}
+
+impl Pages {
+    pub fn new(filter: Filter) -> Pages {
+        Pages { rest: Some(filter) }
+    }
+
+    /// Next page, which may be empty; `None` after the last.
+    pub async fn next<S: Lookup + ?Sized>(&mut self, store: &S) -> Result<Option<Vec<Arc<Job>>>> {
+        let Some(filter) = &mut self.rest else { return Ok(None) };
+        let page = store.list(filter.clone()).await?;
+        match page.next {
+            Some(next) => filter.before = Some(next),
+            None => self.rest = None,
+        }
+        Ok(Some(page.jobs))
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use windlass_core::event::Patch;
 use windlass_core::limits::{Limit, Limits, Subject, Tokens};
 use windlass_core::{Event, Extras, Job, JobSpec, StateName, Tenant, Timestamp};
+use windlass_store::query::Pages;
 use windlass_store::{Filter, Gate, Held, LimitUse, Store, StoreError};
 
 mod calls;
@@ -336,20 +337,16 @@ async fn each_running(
     tenant: &Tenant,
     mut with: impl FnMut(&Job),
 ) -> Result<(), StoreError> {
-    let mut filter = Filter {
+    let mut pages = Pages::new(Filter {
         tenant: Some(tenant.clone()),
         states: vec![StateName::Running],
         limit: RELIMIT_PAGE,
         ..Filter::default()
-    };
-    loop {
-        let page = store.list(filter.clone()).await?;
-        page.jobs.iter().for_each(|job| with(job));
-        filter.before = page.next;
-        if filter.before.is_none() {
-            return Ok(());
-        }
+    });
+    while let Some(jobs) = pages.next(store).await? {
+        jobs.iter().for_each(|job| with(job));
     }
+    Ok(())
 }
 
 fn held_keys(job: Option<&Job>) -> &[Arc<str>] {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use windlass_core::event::Patch;
 use windlass_core::{Event, StateName, Timestamp};
 use windlass_store::calendar::{CLOCK, Kept, WallStep};
-use windlass_store::query::PAGE_MAX;
+use windlass_store::query::{PAGE_MAX, Pages};
 use windlass_store::{Filter, SharedStore, Store};
 
 /// Interval of comparing the two.
@@ -203,11 +203,10 @@ impl Inner {
     /// same date by the new time. The move writes the job, so none is moved twice.
     async fn move_appointments(self: &Arc<Self>, kept: &Kept) -> Result<(), EngineError> {
         let states = vec![StateName::Ready, StateName::Waiting];
-        let mut filter = Filter { states, limit: PAGE_MAX, ..Filter::default() };
-        loop {
-            let page = self.store.list(filter.clone()).await?;
+        let mut pages = Pages::new(Filter { states, limit: PAGE_MAX, ..Filter::default() });
+        while let Some(jobs) = pages.next(&*self.store).await? {
             let (mut asks, mut known) = (Vec::new(), Vec::new());
-            for job in page.jobs {
+            for job in jobs {
                 let Some(run_at) = kept.moved(&job) else { continue };
                 let if_version = Some(job.version);
                 let patch = Patch { run_at: Some(run_at), if_version, ..Patch::default() };
@@ -218,10 +217,7 @@ impl Inner {
                 // A refused job was deleted, or written since, with the step applied.
                 self.change(None, asks, known).await?;
             }
-            match page.next {
-                Some(next) => filter.before = Some(next),
-                None => return Ok(()),
-            }
         }
+        Ok(())
     }
 }

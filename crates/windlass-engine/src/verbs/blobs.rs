@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use windlass_core::{Job, Tenant, Timestamp};
 use windlass_store::Filter;
 use windlass_store::blobs::{BlobAddr, BlobInfo, BlobReader, BlobWriter, Digests, ListedBlob, PutBlob};
+use windlass_store::query::Pages;
 
 /// Jobs per page in the search for references to blobs.
 const PAGE: usize = 500;
@@ -152,20 +153,14 @@ impl Engine {
         let mut newest_seen = None;
         loop {
             let mut newest = newest_seen;
-            let mut before = None;
-            'pages: loop {
-                let filter = Filter { before, limit: PAGE, ..Filter::default() };
-                let page = self.inner.store.list(filter).await?;
-                for job in &page.jobs {
+            let mut pages = Pages::new(Filter { limit: PAGE, ..Filter::default() });
+            'pages: while let Some(jobs) = pages.next(&*self.inner.store).await? {
+                for job in &jobs {
                     if newest_seen.is_some_and(|seen| job.id <= seen) {
                         break 'pages;
                     }
                     newest = newest.max(Some(job.id));
                     look(job);
-                }
-                match page.next {
-                    Some(next) => before = Some(next),
-                    None => break,
                 }
             }
             if newest == newest_seen {

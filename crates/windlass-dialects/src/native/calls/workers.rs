@@ -208,17 +208,17 @@ struct Held {
 
 async fn holders(engine: &Engine, tenant: Option<&Tenant>) -> Result<(BTreeMap<Hand, Held>, bool), ApiError> {
     let mut workers: BTreeMap<Hand, Held> = BTreeMap::new();
-    let mut filter = Filter {
+    let filter = Filter {
         tenant: tenant.cloned(),
         states: vec![StateName::Running],
         limit: PAGE_MAX,
         ..Filter::default()
     };
     let mut seen = 0;
-    loop {
-        let page = engine.list(filter.clone()).await?;
-        seen += page.jobs.len();
-        for job in page.jobs {
+    let mut pages = engine.pages(filter);
+    while let Some(jobs) = pages.next().await? {
+        seen += jobs.len();
+        for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
             let hand = (job.spec.tenant.clone(), lease.worker.clone(), origin(&job).to_owned());
             let (granted, sign) = (lease.granted_at, job.progress.updated_at.max(lease.granted_at));
@@ -230,11 +230,11 @@ async fn holders(engine: &Engine, tenant: Option<&Tenant>) -> Result<(BTreeMap<H
                 held.jobs.push(job);
             }
         }
-        filter.before = page.next;
-        if filter.before.is_none() || seen >= LEASES_MAX {
-            return Ok((workers, filter.before.is_some()));
+        if seen >= LEASES_MAX {
+            break;
         }
     }
+    Ok((workers, pages.has_more()))
 }
 
 impl<'a> WorkerView<'a> {

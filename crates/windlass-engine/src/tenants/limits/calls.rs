@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::limits::Limit;
 use windlass_core::{Event, Job, JobId, StateName, Tenant};
+use windlass_store::query::Pages;
 use windlass_store::{Filter, StoreError};
 
 impl Engine {
@@ -144,20 +145,16 @@ impl Inner {
     /// Recomputes the keys of all unsettled jobs of the tenant, page by page.
     async fn relimit_all(self: &Arc<Self>, tenant: &Tenant) -> Result<(), EngineError> {
         let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());
-        let mut filter = Filter {
+        let mut pages = Pages::new(Filter {
             tenant: Some(tenant.clone()),
             states: living.collect(),
             limit: RELIMIT_PAGE,
             ..Filter::default()
-        };
-        loop {
-            let page = self.store.list(filter.clone()).await?;
-            self.relimit(page.jobs).await?;
-            filter.before = page.next;
-            if filter.before.is_none() {
-                return Ok(());
-            }
+        });
+        while let Some(jobs) = pages.next(&*self.store).await? {
+            self.relimit(jobs).await?;
         }
+        Ok(())
     }
 
     /// Recomputes the keys of jobs that were created or changed while limits changed.
