@@ -493,9 +493,7 @@ async fn in_time(asked: impl Future<Output = Result<Vec<Row>, Trouble>>) -> Resu
 }
 
 pub(super) fn paused(rows: &[Row]) -> Result<Vec<(Tenant, Queue)>, StoreError> {
-    let bad = |error: windlass_core::BadName| {
-        StoreError::Corrupt(format!("invalid name of a paused queue: {error}"))
-    };
+    let bad = |error: windlass_core::BadName| StoreError::Corrupt(format!("invalid paused queue: {error}"));
     rows.iter()
         .map(|row| Ok((Tenant::new(row.get(0)).map_err(bad)?, Queue::new(row.get(1)).map_err(bad)?)))
         .collect()

@@ -156,7 +156,7 @@ async fn several_threads_refuse_rows_that_are_damaged_or_missing() {
     let connection = Connection::open(&database).unwrap();
     for (sql, why) in [
         ("UPDATE jobs SET priority = 7 WHERE id = 50", "checksum"),
-        ("DELETE FROM jobs WHERE id = 50", "there should be 100 jobs"),
+        ("DELETE FROM jobs WHERE id = 50", "expected 100 jobs"),
     ] {
         connection.execute(sql, []).unwrap();
         let refused = load_with(&connection, 3, 7).err().unwrap().to_string();

@@ -124,10 +124,7 @@ impl WriterState {
             }
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
             Err(error) => {
-                stop(&format!(
-                    "cannot checkpoint the write-ahead log of {}: {error}",
-                    self.known.database.display()
-                ));
+                stop(&format!("cannot checkpoint {}: {error}", self.known.database.display()));
             }
         }
     }
@@ -399,8 +396,7 @@ impl Writer<'_> {
         if let Some(job) = self.known.fresh.take(id).or_else(|| self.known.shared.recent.get(id)) {
             return Ok(job);
         }
-        let missing =
-            || StoreError::Corrupt(format!("job {id} is missing from the database; restore a backup"));
+        let missing = || StoreError::Corrupt(format!("job {id} is missing; restore a backup"));
         self.rows.load(id)?.map(Arc::new).ok_or_else(missing)
     }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use workers::{BedrockWorker, NativeWorker, Worker};
 
-/// Measure throughput and latency: pushes, claims, finishes, and the time from push to claim
+/// Measure throughput and latency of pushes, claims and finishes
 ///
 /// Without --server, starts a server on a temporary store in the same process, and deletes the store afterwards.
 #[derive(Args, Debug)]

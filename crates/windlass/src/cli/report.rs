@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::PathBuf;
 
-/// Compute statistics from the job log: throughput, durations and failures per job type
+/// Compute throughput, durations and failures per job type from a job log
 ///
 /// The server writes this log for jobs of the miniq dialect (see miniq.log_file). Rotated files end in .1, .2 and so on;
 /// give them together, oldest first.
