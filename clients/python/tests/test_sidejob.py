@@ -197,7 +197,7 @@ class Runs(WithServer):
             self.ended(job, "failed")
             self.assertEqual(job.input("n").size(), 1, "what it read is there again")
             entry = [entry for entry in self.client.logs() if entry.get("job") == job.id][-1]
-            self.assertIn("outport out would hold 10001 values; at most 10000 are allowed", entry["error"])
+            self.assertIn("outport out would contain 10001 values; the maximum is 10000", entry["error"])
 
     def test_the_last_run_is_shutdown_and_only_where_there_is_one(self) -> None:
         with serving("ends"):
@@ -265,7 +265,7 @@ class Processes(WithServer):
                 self.assertEqual(started.wait(PATIENCE_S), 0)
                 self.assertEqual(job.status, "completed")
                 assert started.stderr is not None
-                self.assertIn("ending what runs: 1", started.stderr.read())
+                self.assertIn("shutting down: waiting for 1 runs", started.stderr.read())
 
     def test_what_is_not_done_in_the_grace_time_is_given_back(self) -> None:
         for queue, cls, args in (("impatient", "Slow", []), ("impatient-async", "SlowAsync", ["--async"])):
@@ -452,7 +452,7 @@ class Registering(unittest.TestCase):
         class One(Worker):
             pass
 
-        with self.assertRaisesRegex(ValueError, "Same in queue twice is .*One already"):
+        with self.assertRaisesRegex(ValueError, "Same in queue twice is already registered by .*One"):
 
             @worker("twice", name="Same")
             class Two(Worker):

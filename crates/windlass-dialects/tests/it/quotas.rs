@@ -123,7 +123,7 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
     assert_eq!(world.acme("POST", "/api/v1/settle", &settle).await.status, 200);
     world.clock.advance(1_000);
     assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
-    refused(&world.acme("POST", "/api/v1/jobs", push).await, "2 jobs");
+    refused(&world.acme("POST", "/api/v1/jobs", push).await, "2 unfinished jobs");
 }
 
 #[tokio::test]
