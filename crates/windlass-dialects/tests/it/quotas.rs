@@ -293,6 +293,12 @@ async fn connections_are_bounded_over_every_protocol_together() {
     );
     assert!(reply.contains("Connection: close\r\n"), "{reply}");
     assert_eq!(third.read(&mut [0]).await.unwrap(), 0, "it is closed");
+    // A command that needs no role does not keep a connection open outside the quota.
+    let mut third = TcpStream::connect(at).await.unwrap();
+    third.write_all(format!("Ping\r\ntoken: {token}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    third.read_to_string(&mut reply).await.unwrap();
+    assert!(reply.contains("Connection: close\r\n"), "{reply}");
 
     // Those that are there go on; probes, others and admins are not kept out.
     assert!(query_job(&mut text, token).await.starts_with("404 No job"));

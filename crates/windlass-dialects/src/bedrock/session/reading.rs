@@ -86,7 +86,8 @@ impl<L: Link> Session<L> {
         self.waited_since = Instant::now();
         let is_known = match self.shared.tokens.is_open() {
             true => Command::of(request).is_some(),
-            false => caller(&self.shared, request, Some(Role::Viewer)).is_ok(),
+            // Bound at once, so that no authorized connection is outside the quota of its tenant.
+            false => self.caller_of(request, Some(Role::Viewer)).is_ok(),
         };
         if is_known {
             self.arrival.admit();
