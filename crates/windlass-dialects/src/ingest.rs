@@ -53,7 +53,12 @@ struct Progress {
     positions: Option<Positions>,
     /// Reservation of a step under way, or of a step that was dropped.
     reserved: Option<Token>,
+    /// Last line of each tenant whose quota reservation is converted; kept after an error. `None` until the
+    /// positions were read once: lines that are in the store by then were not reserved by this process.
+    converted: Option<Places>,
 }
+
+type Places = BTreeMap<Tenant, Place>;
 
 /// Line with the push it stands for.
 #[derive(Clone)]
@@ -67,7 +72,7 @@ impl Ingest {
         Ingest { engine, journal, readers, progress: Mutex::default() }
     }
 
-    /// Runs until `stop`; then ingests the remaining lines, within `FAREWELL`.
+    /// Runs until `stop`; then ingests the remaining lines, within `SHUTDOWN_WAIT`.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wait = WAIT_FIRST;
         loop {
@@ -107,7 +112,7 @@ impl Ingest {
         progress.reserved = Some(token);
         // Taken out, so that a step that fails or is dropped leaves none.
         let positions = progress.positions.take();
-        let ingested = self.ingest(token, positions).await;
+        let ingested = self.ingest(token, positions, &mut progress.converted).await;
         progress.reserved = None;
         match ingested {
             Ok((count, positions)) => {
@@ -127,14 +132,16 @@ impl Ingest {
         &self,
         token: Token,
         positions: Option<Positions>,
+        converted: &mut Option<Places>,
     ) -> Result<(usize, Positions), IngestError> {
         let lines = self.journal.read(token, self.engine.now())?;
         let mut positions = match positions {
             Some(positions) => positions,
             None => Positions::load(&self.engine, &self.journal).await?,
         };
+        let converted = converted.get_or_insert_with(|| positions.places().clone());
         let count = lines.len();
-        self.push_lines(lines, &mut positions).await?;
+        self.push_lines(lines, &mut positions, converted).await?;
         Ok((count, positions))
     }
 
@@ -162,29 +169,41 @@ impl Ingest {
         &self,
         lines: Vec<(Place, Line)>,
         positions: &mut Positions,
+        converted: &mut Places,
     ) -> Result<(), EngineError> {
         // Concurrently, so that the tenants share the store's group commit.
         let mut under_way = JoinSet::new();
         let mut outcome = Ok(());
-        for (tenant, entries) in self.decode(lines, positions) {
+        for (tenant, entries) in self.decode(lines, positions, converted) {
             if under_way.len() >= TENANTS_AT_ONCE {
-                outcome = outcome.and(joined(&mut under_way, positions).await);
+                outcome = outcome.and(joined(&mut under_way, positions, converted).await);
             }
             // Exempt from quotas: the jobs were admitted and acknowledged when the journal accepted them.
             under_way.spawn(push(self.engine.exempt(), positions.key(&tenant), tenant, entries));
         }
         while !under_way.is_empty() {
-            outcome = outcome.and(joined(&mut under_way, positions).await);
+            outcome = outcome.and(joined(&mut under_way, positions, converted).await);
         }
         outcome
     }
 
-    /// Entries of each tenant in order, without the lines that are in the store already.
-    fn decode(&self, lines: Vec<(Place, Line)>, positions: &Positions) -> BTreeMap<Tenant, Vec<Entry>> {
+    /// Entries of each tenant in order, without the lines that are in the store already. Converts the quota
+    /// reservations of the latter, if the answer to their commit was lost.
+    fn decode(
+        &self,
+        lines: Vec<(Place, Line)>,
+        positions: &Positions,
+        converted: &mut Places,
+    ) -> BTreeMap<Tenant, Vec<Entry>> {
         let mut by_tenant: BTreeMap<Tenant, Vec<Entry>> = BTreeMap::new();
         for (place, line) in lines {
             match self.readers.iter().find_map(|reader| reader.read(&line)) {
-                Some(Ok((tenant, _))) if positions.covers(&tenant, place) => {}
+                Some(Ok((tenant, push))) if positions.covers(&tenant, place) => {
+                    if converted.get(&tenant).is_none_or(|last| place > *last) {
+                        self.engine.convert_reservations(&tenant, 1, push.payload.bytes.len() as u64);
+                        converted.insert(tenant, place);
+                    }
+                }
                 Some(Ok((tenant, push))) => {
                     let position = Position { place, line: line.id };
                     by_tenant.entry(tenant).or_default().push(Entry { position, push });
@@ -201,23 +220,30 @@ impl Ingest {
     }
 }
 
-type Arrived = Result<(Tenant, Option<Place>), EngineError>;
+/// Tenant, place of its last line that was pushed, also before an error, and the result.
+type Arrived = (Tenant, Option<Place>, Result<(), EngineError>);
 
-async fn joined(under_way: &mut JoinSet<Arrived>, positions: &mut Positions) -> Result<(), EngineError> {
+async fn joined(
+    under_way: &mut JoinSet<Arrived>,
+    positions: &mut Positions,
+    converted: &mut Places,
+) -> Result<(), EngineError> {
     match under_way.join_next().await {
-        Some(Ok(Ok((tenant, Some(place))))) => {
-            positions.advance(tenant, place);
-            Ok(())
+        Some(Ok((tenant, last, outcome))) => {
+            if let Some(place) = last {
+                converted.insert(tenant.clone(), place);
+                positions.advance(tenant, place);
+            }
+            outcome
         }
-        Some(Ok(arrived)) => arrived.map(drop),
         // The runtime is shutting down.
         Some(Err(_)) => Err(EngineError::ShuttingDown),
         None => Ok(()),
     }
 }
 
-/// Pushes the entries of one tenant in order, in one commit or several. Returns the place of the last one.
-/// After an error nothing that follows is tried: it comes again with the line that failed.
+/// Pushes the entries of one tenant in order, in one commit or several. After an error nothing that follows is
+/// tried: it comes again with the line that failed.
 async fn push(engine: Engine, key: String, tenant: Tenant, entries: Vec<Entry>) -> Arrived {
     let mut last = None;
     let mut parts = vec![entries];
@@ -239,10 +265,10 @@ async fn push(engine: Engine, key: String, tenant: Tenant, entries: Vec<Entry>) 
                 );
                 parts.push(fitting);
             }
-            Err(error) => return Err(error),
+            Err(error) => return (tenant, last, Err(error)),
         }
     }
-    Ok((tenant, last))
+    (tenant, last, Ok(()))
 }
 
 #[derive(Debug, thiserror::Error)]

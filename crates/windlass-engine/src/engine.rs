@@ -1,4 +1,5 @@
-//! [`Engine`]: the only way to change a job.
+//! [`Engine`]: the only way from a dialect or a runner to a job. Existing jobs are changed in transactions
+//! (`transaction.rs`), with two exceptions: a claim, which the store commits, and the push of children.
 //!
 //! Longer calls are in `verbs/`, calls on limits and quotas in `tenants/`.
 

@@ -1,9 +1,11 @@
-//! Transactions: the only way to change existing jobs.
+//! Transactions: the way to change existing jobs, with two exceptions. A claim is decided and committed in
+//! the store (`verbs/claim.rs`), and the push of children changes their parents in a loop of its own
+//! (`verbs/children.rs`, `docs/adr/0016-children-are-pushed-by-a-loop-of-their-own.md`).
 //!
 //! ```text
 //!  read        the lease table, or a load           jobs.rs
 //!  decide      a caller's closure hands events to   transaction.rs  Transaction::apply
-//!              the rules of windlass-core; limits   jobs.rs         Jobs::work_out
+//!              the rules of windlass-core; limits   jobs.rs         Jobs::compute
 //!              are completed, parent and children   family.rs
 //!              change along
 //!  commit      guarded by the versions read; if     run.rs          all or nothing

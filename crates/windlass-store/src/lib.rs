@@ -58,8 +58,9 @@ use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Receives notice that jobs with this tenant, queue and name became claimable. Called after the commit on
-/// the store's own thread: must return quickly.
+/// Receives notice that jobs with this tenant, queue and name (an address) became claimable. Called after the
+/// commit on the thread that wrote: must return quickly. The embedded store calls it once per job, other
+/// stores once per address and commit; a call may be needless.
 pub trait Listener: Send + Sync {
     fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name);
 }

@@ -1,18 +1,18 @@
 //! Claims jobs while a worker has a free slot, and pushes each to one worker.
 //!
 //! ```text
-//!   claim ──► assign ──► commit ──► POST /worker-job ──► 202: runs until /done or its timeout ──► slot free
+//!   claim ──► assign ──► commit ──► POST /worker-job ──► 2xx: runs until /done or its timeout ──► slot free
 //!     ▲                                   │ 404: name refused, to another worker │
 //!     │                                   │ 400: failed attempt                  │
-//!     └──── returned ◄────────────────────┘ no answer, 5xx                       │
+//!     └──── returned ◄────────────────────┘ no answer, any other status          │
 //!     ▲                                                                          │
 //!     └──────────────────── a slot became free ◄─────────────────────────────────┘
 //! ```
 //!
 //! The worker's name is committed to the job's lease before the job is sent. After a crash, every server on
-//! the store knows which worker may have the job, and counts it against the worker's slots. The 202 starts
-//! the timeout again; this is committed 50 ms later for all jobs of that interval, and not at all for jobs
-//! that are done by then.
+//! the store knows which worker may have the job, and counts it against the worker's slots. The acceptance
+//! (any 2xx) starts the timeout again; this is committed 50 ms later for all jobs of that interval, and not
+//! at all for jobs that are done by then.
 
 use super::tenant_dispatcher::{Accepting, ON_THE_WAY, OnTheWay, TenantDispatcher, queue};
 use super::worker_connection::{Answer, WorkerConnection};

@@ -14,7 +14,7 @@ use windlass_core::event::RetryWish;
 use windlass_core::retry::TIMED_OUT;
 use windlass_core::{Event, Holder, Job, JobId, Name, StateName, Tenant, Token};
 use windlass_engine::journal::ids;
-use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, Settled};
+use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, RunTime, Settled};
 
 /// Outcomes that arrive within this time are settled together.
 const GATHER: Duration = Duration::from_millis(10);
@@ -92,11 +92,7 @@ pub(super) fn start(
         drive.next = next;
         drive.log_started();
         match run {
-            // Dropped before the next check for run time.
-            Some((run, run_time)) => {
-                drive.run(run, &cut).await;
-                drop(run_time);
-            }
+            Some((run, run_time)) => drive.run(run, run_time, &cut).await,
             None => drive.no_handler().await,
         }
         {
@@ -143,7 +139,7 @@ impl<'a> BatchRun<'a> {
         BatchRun { state, client, jobtype, full, jobs, held, next: None, gathered: Vec::new() }
     }
 
-    async fn run(&mut self, mut run: Box<dyn Run>, cut: &Notify) {
+    async fn run(&mut self, mut run: Box<dyn Run>, run_time: RunTime, cut: &Notify) {
         let engine = &self.state.engine;
         let renew_ms = (self.state.settings.lock_ms / 3).max(1);
         let mut renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
@@ -152,6 +148,7 @@ impl<'a> BatchRun<'a> {
         let mut is_gathering = false;
         let mut is_cut = false;
         loop {
+            let mut is_gathered = false;
             tokio::select! {
                 ended = run.next() => match ended {
                     Some(ended) => {
@@ -162,26 +159,25 @@ impl<'a> BatchRun<'a> {
                     }
                     None => break,
                 },
-                () = &mut gathering, if is_gathering => {
-                    self.settle().await;
-                    is_gathering = false;
-                    // Jobs that have not begun wait until their client has run time again.
-                    if !is_cut && engine.runs_wait_until(&self.client).is_some() {
-                        is_cut = true;
-                        run.cut();
-                    }
-                }
+                () = &mut gathering, if is_gathering => is_gathered = true,
                 () = cut.notified() => run.cut(),
                 () = &mut renewal => {
                     self.renew().await.into_iter().for_each(|place| run.stop(place));
                     renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
                 }
             }
-            if self.gathered.len() >= GATHERED_MAX {
+            if is_gathered || self.gathered.len() >= GATHERED_MAX {
                 self.settle().await;
                 is_gathering = false;
+                // Jobs that have not begun wait until their client has run time again.
+                if !is_cut && engine.runs_wait_until(&self.client).is_some() {
+                    is_cut = true;
+                    run.cut();
+                }
             }
         }
+        // The handler has ended: the client does not pay for a store that is slow to take the outcomes.
+        drop(run_time);
         // Jobs that the runner did not report were not run.
         let told: HashSet<usize> = self.gathered.iter().map(|(place, _)| *place).collect();
         for place in 0..self.jobs.len() {

@@ -177,8 +177,24 @@ impl State {
         Ok(state)
     }
 
-    /// Appends jobs to the journal; returns their ids once they are durable.
+    /// Appends admitted jobs to the journal; returns their ids once they are durable. An error returns their
+    /// reservations, also if the outcome is unknown: such lines are not read before the next start.
     async fn add(
+        &self,
+        client: &Tenant,
+        jobtype: &Name,
+        payloads: &[&[u8]],
+        run_at: Option<Timestamp>,
+    ) -> Result<Vec<String>, JournalError> {
+        let added = self.append(client, jobtype, payloads, run_at).await;
+        if added.is_err() {
+            let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
+            self.engine.return_reservations(client, payloads.len() as u64, bytes as u64);
+        }
+        added
+    }
+
+    async fn append(
         &self,
         client: &Tenant,
         jobtype: &Name,

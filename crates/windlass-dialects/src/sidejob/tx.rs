@@ -62,6 +62,8 @@ pub(super) async fn carry_out(
     mut op: Op,
 ) -> Result<Reply, Problem> {
     check_reach(call, tenant, id, &others).await?;
+    // Unscoped, because a write may run a parent outside the caller's scope; `check_reach` has checked the
+    // jobs named.
     let (engine, own) = (&call.server.engine, state_of(&call.server));
     let queues = own.registry.queues(engine, tenant).await?;
     own.log.recall(engine, tenant).await?;

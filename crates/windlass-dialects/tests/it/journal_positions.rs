@@ -11,7 +11,8 @@ use windlass_dialects::ingest::pushes::{self, Pushes};
 use windlass_engine::journal::{Journal, Location, NewLine, Settings};
 use windlass_engine::query::Filter;
 use windlass_engine::{
-    Claim, Clock, Engine, JobEvent, ManualClock, Options, Push, RunAt, SeededRandom, SystemClock,
+    Claim, Clock, Engine, EngineError, JobEvent, ManualClock, Options, Push, Quota, RunAt, SeededRandom,
+    SystemClock,
 };
 use windlass_store::Store;
 use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
@@ -115,6 +116,13 @@ impl World {
         self.ingest = Ingest::new(self.engine.clone(), self.journal.clone(), vec![Arc::new(Pushes)]);
     }
 
+    /// Reserves quota for jobs.
+    async fn admit(&self, tenant: &str, jobs: usize) -> Result<(), EngineError> {
+        let pushes = vec![push("p"); jobs];
+        let sizes = pushes.iter().map(|push| (&push.queue, &push.name, push.payload.bytes.len()));
+        self.engine.admit_jobs(&Tenant::new(tenant).unwrap(), sizes).await
+    }
+
     async fn positions(&self) -> usize {
         self.engine.notes("journal/").await.unwrap().len()
     }
@@ -171,6 +179,27 @@ async fn a_line_whose_commit_was_in_doubt_is_looked_up_in_the_store_first() {
     world.write("acme", &["a3"]).await;
     assert_eq!(world.ingest.step().await.unwrap(), 3);
     assert_eq!(world.payloads().await, ["a3"]);
+}
+
+#[tokio::test]
+async fn a_line_whose_commit_was_in_doubt_gives_its_quota_free_once() {
+    let world = World::with(Arc::new(SystemClock), Options { batch_max: 2, ..Options::default() }).await;
+    let quota = Quota { jobs: 5, ..Quota::default() };
+    world.engine.set_quota(&Tenant::new("acme").unwrap(), quota).await.unwrap();
+    world.admit("acme", 4).await.unwrap();
+    world.write("acme", &["a1", "a2", "a3", "a4"]).await;
+    world.faults.fail_next_call(Call::Commit, 1, Kind::Delay(std::time::Duration::ZERO));
+    world.faults.fail_next_call(Call::Commit, 1, Kind::AfterDoing);
+    assert!(world.ingest.step().await.is_err());
+    assert_eq!(world.faults.pending(), 0);
+    assert_eq!(world.run_all(&["acme"]).await, ["a1", "a2", "a3", "a4"]);
+    // A job whose line is not ingested yet.
+    world.admit("acme", 1).await.unwrap();
+    assert_eq!(world.ingest.step().await.unwrap(), 4);
+    // The store is counted again after a while only.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(matches!(world.admit("acme", 5).await, Err(EngineError::Quota { .. })));
+    world.admit("acme", 4).await.unwrap();
 }
 
 #[tokio::test]

@@ -120,7 +120,8 @@ impl Waiter {
         self.duty.extend(duty);
     }
 
-    /// The query left no claimable jobs. Returns whether to query again at once; otherwise wait for `rung`.
+    /// The query left no claimable jobs. Returns whether to query again at once; otherwise wait for
+    /// `notified`.
     pub(crate) fn found_nothing(&mut self) -> LookAgain {
         self.duty.clear();
         self.ready_notifier.table().found_nothing(&self.tenant, &self.wanted, self.place, &self.ring)

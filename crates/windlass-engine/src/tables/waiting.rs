@@ -87,12 +87,12 @@ impl Waiting {
         let place = self.next_place;
         self.next_place += 1;
         self.count += 1;
-        let lines = self.tenants.entry(tenant.clone()).or_default();
-        let line = match lines.get_mut(wanted) {
-            Some(line) => line,
-            None => lines.entry(wanted.clone()).or_default(),
+        let groups = self.tenants.entry(tenant.clone()).or_default();
+        let group = match groups.get_mut(wanted) {
+            Some(group) => group,
+            None => groups.entry(wanted.clone()).or_default(),
         };
-        line.looking.insert(place, Duty::new());
+        group.looking.insert(place, Duty::new());
         place
     }
 
@@ -112,13 +112,13 @@ impl Waiting {
         tenant: &Tenant,
         wanted: &Wanted,
         place: Place,
-        ready_notifier: &Arc<Notify>,
+        notify: &Arc<Notify>,
     ) -> LookAgain {
-        let Some(line) = self.line(tenant, wanted) else { return LookAgain::Yes };
-        match line.looking.get(&place) {
+        let Some(group) = self.group(tenant, wanted) else { return LookAgain::Yes };
+        match group.looking.get(&place) {
             Some(duty) if duty.is_empty() => {
-                line.looking.remove(&place);
-                line.asleep.insert(place, ready_notifier.clone());
+                group.looking.remove(&place);
+                group.asleep.insert(place, notify.clone());
                 LookAgain::No
             }
             Some(_) | None => LookAgain::Yes,
@@ -127,23 +127,23 @@ impl Waiting {
 
     /// Begins a query, which covers all announcements so far. The caller takes over their duty.
     pub(crate) fn look(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
-        let Some(line) = self.line(tenant, wanted) else { return Duty::new() };
-        line.asleep.remove(&place);
-        std::mem::take(line.looking.entry(place).or_default())
+        let Some(group) = self.group(tenant, wanted) else { return Duty::new() };
+        group.asleep.remove(&place);
+        std::mem::take(group.looking.entry(place).or_default())
     }
 
     /// Removes the waiter; returns its remaining duty.
     pub(crate) fn leave(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
         self.names.remove(&place);
-        let Some(lines) = self.tenants.get_mut(tenant) else { return Duty::new() };
-        let Some(line) = lines.get_mut(wanted) else { return Duty::new() };
-        let slept = line.asleep.remove(&place).is_some();
-        let looked = line.looking.remove(&place);
+        let Some(groups) = self.tenants.get_mut(tenant) else { return Duty::new() };
+        let Some(group) = groups.get_mut(wanted) else { return Duty::new() };
+        let slept = group.asleep.remove(&place).is_some();
+        let looked = group.looking.remove(&place);
         self.count -= usize::from(slept || looked.is_some());
-        if line.is_empty() {
-            lines.remove(wanted);
+        if group.is_empty() {
+            groups.remove(wanted);
         }
-        if lines.is_empty() {
+        if groups.is_empty() {
             self.tenants.remove(tenant);
         }
         looked.unwrap_or_default()
@@ -153,37 +153,37 @@ impl Waiting {
     /// waiter for a single priority may find nothing where another would, so the first of each such group is
     /// woken in addition.
     pub(crate) fn announce(&mut self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
-        let Some(lines) = self.tenants.get_mut(tenant) else { return };
+        let Some(groups) = self.tenants.get_mut(tenant) else { return };
         let fits = |wanted: &Wanted| wanted.fits(queue, name);
-        for (wanted, line) in lines.iter_mut().filter(|(wanted, _)| fits(wanted)) {
+        for (wanted, group) in groups.iter_mut().filter(|(wanted, _)| fits(wanted)) {
             if wanted.priority.is_some() {
-                wake_first(line, queue, name);
+                wake_first(group, queue, name);
             }
         }
         let mut left = count;
         while left > 0 {
             let mut longest: Option<(Place, usize, &mut WaiterGroup)> = None;
             let mut busy: Option<&mut WaiterGroup> = None;
-            for (wanted, line) in lines.iter_mut() {
+            for (wanted, group) in groups.iter_mut() {
                 if wanted.priority.is_some() || !fits(wanted) {
                     continue;
                 }
-                match line.asleep.first_key_value() {
+                match group.asleep.first_key_value() {
                     Some((&place, _)) if longest.as_ref().is_none_or(|(best, ..)| place < *best) => {
-                        longest = Some((place, wanted.limit, line));
+                        longest = Some((place, wanted.limit, group));
                     }
                     Some(_) => {}
-                    None => busy = Some(line),
+                    None => busy = Some(group),
                 }
             }
             match (longest, busy) {
-                (Some((_, limit, line)), _) => {
-                    wake_first(line, queue, name);
+                (Some((_, limit, group)), _) => {
+                    wake_first(group, queue, name);
                     left = left.saturating_sub(limit);
                 }
                 // No waiter sleeps: the query of a looking waiter may have been too early and has to be
                 // repeated.
-                (None, Some(line)) => return wake_first(line, queue, name),
+                (None, Some(group)) => return wake_first(group, queue, name),
                 (None, None) => return,
             }
         }
@@ -191,15 +191,15 @@ impl Waiting {
 
     /// Wakes all waiters, so that they notice the shutdown.
     pub(crate) fn wake_all(&mut self) {
-        for line in self.tenants.values_mut().flat_map(|lines| lines.values_mut()) {
-            while let Some((place, ready_notifier)) = line.asleep.pop_first() {
-                line.looking.insert(place, Duty::new());
-                ready_notifier.notify_one();
+        for group in self.tenants.values_mut().flat_map(|groups| groups.values_mut()) {
+            while let Some((place, notify)) = group.asleep.pop_first() {
+                group.looking.insert(place, Duty::new());
+                notify.notify_one();
             }
         }
     }
 
-    fn line(&mut self, tenant: &Tenant, wanted: &Wanted) -> Option<&mut WaiterGroup> {
+    fn group(&mut self, tenant: &Tenant, wanted: &Wanted) -> Option<&mut WaiterGroup> {
         self.tenants.get_mut(tenant)?.get_mut(wanted)
     }
 }
@@ -210,12 +210,12 @@ pub(crate) enum LookAgain {
     No,
 }
 
-fn wake_first(line: &mut WaiterGroup, queue: &Queue, name: &Name) {
+fn wake_first(group: &mut WaiterGroup, queue: &Queue, name: &Name) {
     let address = Address { queue: queue.clone(), name: name.clone() };
-    if let Some((place, ready_notifier)) = line.asleep.pop_first() {
-        line.looking.insert(place, SmallVec::from_elem(address, 1));
-        ready_notifier.notify_one();
-    } else if let Some(mut first) = line.looking.first_entry()
+    if let Some((place, notify)) = group.asleep.pop_first() {
+        group.looking.insert(place, SmallVec::from_elem(address, 1));
+        notify.notify_one();
+    } else if let Some(mut first) = group.looking.first_entry()
         && !first.get().contains(&address)
     {
         first.get_mut().push(address);
@@ -255,8 +255,8 @@ mod tests {
         }
 
         fn is_awake(&mut self, wanted: &Wanted, place: Place) -> bool {
-            let line = self.waiting.line(&self.tenant, wanted).unwrap();
-            line.looking.contains_key(&place)
+            let group = self.waiting.group(&self.tenant, wanted).unwrap();
+            group.looking.contains_key(&place)
         }
     }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_one_priority_is_woken_beside_the_others() {
+    fn a_group_for_one_priority_is_woken_beside_the_others() {
         let mut table = Table::new();
         let (picky, any) = (wanted(NameMatch::Any, Some(3), 1), wanted(NameMatch::Any, None, 1));
         let (first, second) = (table.asleep(&picky), table.asleep(&any));

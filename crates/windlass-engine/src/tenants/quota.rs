@@ -243,7 +243,7 @@ impl Engine {
     }
 
     /// Reserves quota for jobs, which count from now on. For callers that acknowledge jobs before they push
-    /// them with [`Engine::exempt`].
+    /// them with [`Engine::exempt`], or return the reservations.
     pub async fn admit_jobs<'a>(
         &self,
         tenant: &Tenant,
@@ -281,10 +281,17 @@ impl Engine {
     }
 
     /// Turns the reservations of admitted jobs into use: they are in the store now.
-    pub(crate) fn convert_reservations(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
+    pub fn convert_reservations(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
         let usage = self.inner.quotas.of(tenant);
         usage.jobs.arrived(jobs);
         usage.payload_bytes.arrived(payload_bytes);
+    }
+
+    /// Returns the reservations of admitted jobs that will not be pushed.
+    pub fn return_reservations(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
+        let usage = self.inner.quotas.of(tenant);
+        usage.jobs.give_back(jobs);
+        usage.payload_bytes.give_back(payload_bytes);
     }
 
     /// Extends a reservation to `bytes` of a blob in total.

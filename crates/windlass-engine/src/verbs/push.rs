@@ -218,7 +218,8 @@ impl Inner {
         let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
         let queues = came.map(|(_, queue)| queue);
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
-        // The store announces each address once; several jobs there can serve several waiters.
+        // Several jobs of an address can serve several waiters. A store other than the embedded one announces
+        // the address once per commit; where each job was announced, a waiter may look in vain.
         for ((queue, name), count) in &after.ready {
             if *count > 1 {
                 self.ready_notifier.announce(tenant, queue, name, count - 1);

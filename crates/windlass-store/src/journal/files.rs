@@ -318,6 +318,8 @@ impl State {
             self.files.insert(number, Entry { medium: Medium::Disk(Arc::new(file)), bytes, is_closed: true });
         }
         let first = self.files.first_key_value().map_or(1, |(number, _)| *number);
+        // After a kill it may be in the page cache only.
+        head::sync(folder)?;
         self.head = match head::find(folder) {
             Some(head) if head.file >= first => head,
             _ => Place { file: first, block: 0, line: 0 },
@@ -354,11 +356,16 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Makes and locks a folder for the first line. A folder of a server that has stopped since the start of this
+/// one is skipped: its lines were not read, and wait for the next start.
 fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
     for folder in candidates(first) {
         // Mode 0700, because payloads are private data.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         if let Some(lock) = lock(&folder)? {
+            if has_journal(&folder)? {
+                continue;
+            }
             if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 File::open(parent)?.sync_all()?;
             }
@@ -366,6 +373,17 @@ fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
         }
     }
     Err(io::Error::other(format!("{} and the numbered folders beside it are all in use", first.display())))
+}
+
+/// True if a journal was written in this folder.
+fn has_journal(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        if name == "head" || name.as_encoded_bytes().ends_with(b".log") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn read_at_most(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {

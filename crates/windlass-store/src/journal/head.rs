@@ -58,6 +58,18 @@ pub(super) fn find(folder: &Path) -> Option<Place> {
     read(&file).ok()?.map(|(head, _)| head)
 }
 
+/// Syncs the head file of a folder, if there is one.
+pub(super) fn sync(folder: &Path) -> io::Result<()> {
+    match File::open(folder.join("head")) {
+        Ok(file) => {
+            file.sync_data()?;
+            File::open(folder)?.sync_all()
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 fn read(file: &File) -> io::Result<Option<(Place, usize)>> {
     let mut newest = None;
     for slot in 0..2 {
@@ -92,11 +104,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("head");
         assert_eq!(find(folder.path()), None);
+        sync(folder.path()).unwrap();
         let mut head = HeadFile::open(folder.path()).unwrap();
         for line in [5, 10, 15] {
             head.write(place(line)).unwrap();
             assert_eq!(find(folder.path()), Some(place(line)));
         }
+        sync(folder.path()).unwrap();
         head.write(place(7)).unwrap();
         assert_eq!(find(folder.path()), Some(place(15)), "it never goes back");
         // A torn write damages the older of the two slots.

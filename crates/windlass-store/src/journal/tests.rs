@@ -98,13 +98,17 @@ async fn what_was_acknowledged_and_not_synced_is_there_after_a_restart() {
     assert_eq!(take_all(&journal), [10, 11]);
 }
 
-/// Waits until the thread of the previous journal has released the lock.
 async fn reopened(folder: &Path) -> Journal {
+    until_unlocked(folder).await;
+    open(folder)
+}
+
+/// Waits until the thread of the previous journal has released the lock.
+async fn until_unlocked(folder: &Path) {
     for _ in 0..3_000 {
         let lock = fs::File::open(folder.join("journal/lock")).unwrap();
         if lock.try_lock().is_ok() {
-            drop(lock);
-            return open(folder);
+            return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -287,6 +291,21 @@ async fn two_journals_in_one_data_folder_do_not_meet() {
     write(&third, 2..3).await;
     assert_eq!((take_all(&one), take_all(&other), take_all(&third)), (vec![0], vec![1], vec![2]));
     assert!(folder.path().join("journal-3").is_dir());
+}
+
+#[tokio::test]
+async fn a_folder_whose_server_has_stopped_is_left_to_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = open(folder.path());
+    write(&one, 0..3).await;
+    let other = open(folder.path());
+    assert_eq!(take(&one, 1), [0]);
+    drop(one);
+    until_unlocked(folder.path()).await;
+    write(&other, 3..5).await;
+    assert_eq!(take_all(&other), [3, 4]);
+    assert!(folder.path().join("journal-2/00000001.log").exists());
+    assert_eq!(take_all(&reopened(folder.path()).await), [1, 2]);
 }
 
 #[tokio::test]

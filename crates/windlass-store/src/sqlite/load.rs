@@ -1,8 +1,9 @@
 //! Builds the index from the rows: verifies every checksum, the order of the ids, and the number of rows.
 //!
-//! A large table is read by several threads, each with a connection of its own. A thread takes the next range of
-//! ids, adds its jobs to an index of its own, and goes on; in the end the indexes are merged. Nobody writes
-//! meanwhile: a start has the lock of the file, and a rebuild is made by the writer.
+//! A large table is read by several threads, each with a connection of its own. A thread takes the next range
+//! of ids, adds its jobs to an index of its own, and goes on; in the end the indexes are merged. If no
+//! further connections can be opened, the given one reads everything. Nobody writes meanwhile: a start has
+//! the lock of the file, and a rebuild is made by the writer.
 
 use super::index::Index;
 use super::read_settings;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tracing::warn;
 use windlass_core::{Queue, Tenant, Timestamp};
 
 /// Rows from which on a second thread pays.
@@ -48,9 +50,10 @@ pub(super) fn load_with(connection: &Connection, threads: usize, ids_at_once: u6
     let ends = connection.query_row(ends, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
     let (first, last) = ends.map_err(read_error)?;
     let path = connection.path().filter(|path| threads > 1 && !path.is_empty()).map(Path::new);
-    let (mut index, read) = match path {
-        None => read_ranges(connection, &Ranges::new(first, last, u64::MAX), now)?,
-        Some(path) => read_in_threads(path, threads, &Ranges::new(first, last, ids_at_once), now)?,
+    let readers = path.map(|path| open_readers(path, threads)).unwrap_or_default();
+    let (mut index, read) = match readers.len() {
+        0 | 1 => read_ranges(connection, &Ranges::new(first, last, u64::MAX), now)?,
+        _ => read_in_threads(readers, &Ranges::new(first, last, ids_at_once), now)?,
     };
     for (tenant, queue) in paused_queues(connection)? {
         index.set_paused(&tenant, &queue, true);
@@ -101,19 +104,34 @@ impl Ranges {
 /// Index of some rows, and their number.
 type Part = (Index, u64);
 
-fn read_in_threads(path: &Path, threads: usize, ranges: &Ranges, now: Timestamp) -> Result<Part> {
-    let read = || read_only(path).and_then(|connection| read_ranges(&connection, ranges, now));
+/// Opens connections until there are `count`, or one cannot be opened, as when the process has too many open
+/// files: with fewer of them, reading only takes longer.
+fn open_readers(path: &Path, count: usize) -> Vec<Connection> {
+    let opened = std::iter::repeat_with(|| open_reader(path)).take(count);
+    let told = |error: &StoreError| warn!(%error, "cannot open {count} connections to read the jobs");
+    opened.map_while(|reader| reader.inspect_err(told).ok()).collect()
+}
+
+/// Opens a connection and reads once: SQLite opens the write-ahead log at the first read.
+fn open_reader(path: &Path) -> Result<Connection> {
+    let reader = read_only(path)?;
+    reader.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(read_error)?;
+    Ok(reader)
+}
+
+/// Reads with a thread per connection.
+fn read_in_threads(readers: Vec<Connection>, ranges: &Ranges, now: Timestamp) -> Result<Part> {
     let waiting = Mutex::default();
+    let work = |reader: Connection| -> Result<()> {
+        let mut part = read_ranges(&reader, ranges, now).inspect_err(|_| ranges.end())?;
+        while let Some((index, rows)) = partner(&waiting, &mut part) {
+            part.0.absorb(index);
+            part.1 += rows;
+        }
+        Ok(())
+    };
     std::thread::scope(|scope| {
-        let work = || {
-            let mut part = read().inspect_err(|_| ranges.end())?;
-            while let Some((index, rows)) = partner(&waiting, &mut part) {
-                part.0.absorb(index);
-                part.1 += rows;
-            }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = readers.into_iter().map(|reader| scope.spawn(move || work(reader))).collect();
         let ended = threads.into_iter().map(|thread| match thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),

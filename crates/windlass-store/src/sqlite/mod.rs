@@ -80,8 +80,6 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Ignores poisoning: a panic while the mutex was held must not fail every later request; the next
-    /// startup rebuilds the index.
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock()
     }
@@ -104,7 +102,7 @@ impl Shared {
 pub struct SqliteStore {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
-    turns: WriteSlot,
+    write_slot: WriteSlot,
     closed: AtomicBool,
     blobs: FileBlobs,
 }
@@ -156,11 +154,11 @@ impl SqliteStore {
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
         let blobs = FileBlobs::open(&files::beside(database, files::BLOBS), options.durability)?;
-        let turns = WriteSlot::begin(WriterState::new(opened, Arc::clone(&shared)), options.own_thread)?;
+        let write_slot = WriteSlot::begin(WriterState::new(opened, Arc::clone(&shared)), options.own_thread)?;
         Ok(SqliteStore {
             shared,
             readers: Readers::new(database),
-            turns,
+            write_slot,
             closed: AtomicBool::new(false),
             blobs,
         })
@@ -173,7 +171,7 @@ impl SqliteStore {
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.turns.take(request(reply))?;
+        self.write_slot.take(request(reply))?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }
@@ -322,7 +320,7 @@ impl Store for SqliteStore {
         self.closed.store(true, Ordering::Release);
         self.readers.close();
         let (reply, answer) = oneshot::channel();
-        self.turns.send(Request::Close { reply })?;
+        self.write_slot.send(Request::Close { reply })?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }

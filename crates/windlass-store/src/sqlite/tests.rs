@@ -146,6 +146,24 @@ async fn an_index_that_several_threads_read_is_the_same_as_that_of_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_given_connection_reads_if_no_other_can_be_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
+    store.close().await.unwrap();
+    drop(store);
+    let connection = read_only(&database).unwrap();
+    let expected = picture(load_with(&connection, 1, 1).unwrap().index);
+    // The open connection keeps its file; another one does not find it.
+    std::fs::rename(&database, folder.path().join("elsewhere.db")).unwrap();
+    assert!(read_only(&database).is_err());
+    let loaded = load_with(&connection, 3, 7).unwrap();
+    assert_eq!(loaded.rows.jobs, 100);
+    assert_eq!(picture(loaded.index), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_threads_refuse_rows_that_are_damaged_or_missing() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("windlass.db");
@@ -203,6 +221,28 @@ async fn a_job_among_many_is_found_by_its_name_without_looking_at_the_others() {
     // By a scan, with a tag that only the decoded row contains.
     let by_tag = Filter { tag: Some("rare".into()), limit: 10, ..Filter::default() };
     assert_eq!(names(&store, by_tag).await.0, ["old"]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_running_jobs_are_found_without_looking_at_the_finished_ones_of_many_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("windlass.db")).unwrap();
+    push(&store, (0..500).map(|n| job(&format!("n{}", n % 100), at(0), &[])).collect()).await;
+    finish(&store, claim(&store, NameMatch::Any, 500).await).await;
+    push(&store, (0..10).map(|_| job("now", at(0), &[])).collect()).await;
+    assert_eq!(claim(&store, NameMatch::Any, 10).await.len(), 10);
+    let candidates = |filter: &Filter| store.shared.index().ids_fitting(filter, u64::MAX >> 1, 1_000);
+    let in_queue = Filter { queue: Some(Queue::default()), limit: 100, ..Filter::default() };
+    let running = Filter { states: vec![StateName::Running], ..in_queue.clone() };
+    assert_eq!(candidates(&running).unwrap().len(), 10);
+    assert_eq!(names(&store, running).await, (vec!["now".to_owned(); 10], 1));
+    // The other way round: five jobs of a name among many that are finished.
+    let finished = Filter { states: vec![StateName::Completed], ..in_queue.clone() };
+    assert_eq!(candidates(&finished).unwrap().len(), 500);
+    let one_name = Filter { names: NameMatch::Exact("n7".into()), ..finished };
+    assert_eq!(candidates(&one_name).unwrap().len(), 5);
+    assert_eq!(candidates(&in_queue).unwrap().len(), 510);
     store.close().await.unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! Write lock of the embedded store.
 //!
-//! There is one [`WriterState`], the writer state behind a mutex. The writer thread takes it while requests wait, so
+//! There is one [`WriterState`], behind a mutex. The writer thread takes the mutex while requests wait, so
 //! that requests arriving during a commit share the next one (group commit). Handing a request to that thread
 //! and its reply back costs more than the commit itself, so a caller without concurrent writers takes the
 //! mutex and commits on its own thread. The conditions: recent commits had one request each, no request

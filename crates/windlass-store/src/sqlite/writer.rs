@@ -94,7 +94,7 @@ impl WriterState {
             tables: Tables::new(&self.connection, known.rows),
             rows: Rows::new(&self.connection).sharing(std::mem::take(&mut known.sharing)),
             known,
-            in_step: false,
+            in_transaction: false,
         };
         let closing = writer.group(group);
         let Writer { tables, rows, known, .. } = writer;
@@ -145,7 +145,7 @@ struct Writer<'p> {
     tables: Tables<'p>,
     rows: Rows<'p>,
     /// True while a transaction is open, that is, after the first write of the group.
-    in_step: bool,
+    in_transaction: bool,
 }
 
 impl Writer<'_> {
@@ -179,7 +179,7 @@ impl Writer<'_> {
             }
         }
         drop(requests);
-        if self.in_step {
+        if self.in_transaction {
             if let Err(error) = self.commit() {
                 self.give_up(error, answers, Box::new(|_| {}));
                 return closing;
@@ -403,11 +403,11 @@ impl Writer<'_> {
     // --- commits -------------------------------------------------------------------------------------------
 
     fn begin(&mut self) -> Result<(), StoreError> {
-        if !self.in_step {
+        if !self.in_transaction {
             let begun =
                 self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
             begun.map_err(super::rows::read_error)?;
-            self.in_step = true;
+            self.in_transaction = true;
         }
         Ok(())
     }
@@ -418,7 +418,7 @@ impl Writer<'_> {
         let committed = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         committed.map_err(super::rows::read_error)?;
         self.known.shared.meters.sync_us.record_time(began.elapsed());
-        self.in_step = false;
+        self.in_transaction = false;
         self.known.shared.recent.committed();
         self.known.commits += 1;
         self.known
@@ -440,7 +440,7 @@ impl Writer<'_> {
         {
             stop(&format!("cannot roll back a failed write: {error}"));
         }
-        self.in_step = false;
+        self.in_transaction = false;
         self.known.room_checked = Some(Instant::now());
         self.known.shared.set_trouble(Some(error.clone()));
         self.forget_unwritten();
@@ -460,9 +460,7 @@ impl Writer<'_> {
                 self.known.next_id = loaded.next_id;
                 *self.known.shared.index() = loaded.index;
             }
-            Err(error) => {
-                stop(&format!("cannot reload the jobs: {error}"));
-            }
+            Err(error) => stop(&format!("cannot reload the jobs: {error}")),
         }
     }
 

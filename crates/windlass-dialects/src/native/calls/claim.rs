@@ -113,8 +113,8 @@ pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiErr
     })
 }
 
-/// Claims jobs; `None` if the server is shutting down: the worker gets an empty response and can ask another
-/// server.
+/// Claims jobs; `None` if the server is shutting down, or the caller's token was revoked or has expired: the
+/// worker gets an empty response.
 pub(super) async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
     tokio::select! {
         biased;
@@ -135,7 +135,8 @@ pub(super) fn claimed(delivery: &Option<Delivery>, reply: Encoding) -> Vec<Claim
     jobs_of(delivery).iter().map(|job| ClaimedJob::new(job, reply)).collect()
 }
 
-/// Responds with the jobs. They belong to the worker once the response is read; otherwise they are released.
+/// Responds with the jobs. They belong to the worker once the connection takes the bytes; if it ends before,
+/// they are released.
 pub(super) fn deliver(reply: Encoding, written: Vec<u8>, delivery: Option<Delivery>) -> Response {
     let body = axum::body::Body::new(TakenBody::new(
         Bytes::from(written),

@@ -275,12 +275,17 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     let texts = ids.iter().map(String::as_str);
     let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
     let kept = async { journal.wsync(journal.write(&lines)?).await };
-    kept.await.map_err(|error| match error {
-        JournalError::Unknown(_) => {
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
-        }
-        _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
-    })?;
+    if let Err(error) = kept.await {
+        // Also if the outcome is unknown: such lines are not read before the next start, which counts anew.
+        let bytes: u64 = pushes.iter().map(|push| push.payload.bytes.len() as u64).sum();
+        engine.return_reservations(tenant, pushes.len() as u64, bytes);
+        return Err(match error {
+            JournalError::Unknown(_) => {
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
+            }
+            _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
+        });
+    }
     let alias =
         |(push, id): (&Push, &String)| match push.extras.as_ref().and_then(|extras| extras.alias.as_ref()) {
             Some(alias) => alias.to_string(),

@@ -87,6 +87,12 @@ impl Bound {
         known.added += amount;
     }
 
+    /// Returns a reservation that was left under way.
+    pub(super) fn give_back(&self, amount: u64) {
+        let mut known = self.known();
+        known.under_way = known.under_way.saturating_sub(amount);
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock()
     }
@@ -120,7 +126,7 @@ impl Reserved {
         self.bound.known().added += amount;
     }
 
-    /// Leaves the reservation in place until [`Bound::arrived`].
+    /// Leaves the reservation in place until [`Bound::arrived`] or [`Bound::give_back`].
     pub(crate) fn leave_under_way(mut self) {
         self.amount = 0;
     }
@@ -193,6 +199,9 @@ mod tests {
         let later = bound.reserve(90, 100).unwrap();
         later.leave_under_way();
         assert!(!bound.has_room(1, 100));
+        bound.give_back(20);
+        assert!(bound.has_room(20, 100) && !bound.has_room(21, 100));
+        bound.reserve(20, 100).unwrap().leave_under_way();
         bound.arrived(90);
         assert!(!bound.has_room(1, 100));
     }

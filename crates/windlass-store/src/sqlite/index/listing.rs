@@ -32,9 +32,13 @@ impl Index {
                 continue;
             }
             let shelves = self.shelves_fitting(entry, filter);
-            let others = if is_addressed { few_others(&shelves, most) } else { None };
+            let states = states_fitting(&shelves, filter);
+            // Jobs of the tenant in these states, except ready ones. If they are fewer than the jobs of the
+            // shelves, they are the better candidates.
+            let in_states: usize = states.iter().map(|state| entry.count_in(*state)).sum();
+            let others = if is_addressed { few_others(&shelves, most.min(in_states)) } else { None };
             ids.extend(others.iter().flatten());
-            for state in states_fitting(&shelves, filter) {
+            for state in states {
                 match state {
                     StateName::Ready => ids.extend(self.few_ready(&shelves, most)?),
                     _ if others.is_some() => {}
