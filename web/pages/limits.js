@@ -44,6 +44,7 @@ export default function limits(root, where, { me, may }) {
       { title: 'Resource', class: 'name', cell: (row) => row.label },
       { title: 'In use', class: 'num', cell: (row) => (row.now === undefined ? '–' : int(row.now)) },
       { title: 'Quota', class: 'num', cell: (row) => int(row.max) },
+      ...(may('admin') ? [{ title: '', class: 'right', cell: (row) => h('button', { class: 'small', 'aria-label': `Change the quota of ${row.label}`, onclick: () => editQuota(row) }, 'Change') }] : []),
     ],
   });
   const quotaCard = h('section', { class: 'card flush', id: 'quota' }, h('h2', {}, 'Quotas of the tenant'), quotaRows.node);
@@ -99,6 +100,26 @@ export default function limits(root, where, { me, may }) {
     const { quota, in_use: now } = await get(`tenants/${encodeURIComponent(tenant || me.tenant)}/quota`, {}, signal);
     quotaRows.set(QUOTA.map(([key, label]) => ({ key, label, now: now[key], max: quota[key] })));
   }
+
+  function editQuota(row) {
+    const of = tenant || me.tenant;
+    const bound = h('input', { id: 'quota-bound', type: 'number', min: '0', step: '1', required: true, value: row.max });
+    const trouble = h('div', { class: 'notice bad', role: 'alert', hidden: true });
+    async function save(event) {
+      event.preventDefault();
+      try {
+        await call('PUT', `tenants/${encodeURIComponent(of)}/quota`, { body: { [row.key]: Number(bound.value) } });
+        fill(place);
+        toast(`quota of ${row.label} saved`);
+        fresh.look();
+      } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+    }
+    fill(place, h('form', { class: 'card', onsubmit: save }, h('h2', {}, `Quota of ${of}`), trouble,
+      h('div', { class: 'grid' }, h('label', { class: 'field' }, h('span', {}, row.label), bound)),
+      h('div', { class: 'tools' }, h('button', { class: 'main', type: 'submit', id: 'quota-save' }, 'Save'), h('button', { type: 'button', onclick: () => fill(place) }, 'Cancel'))));
+    bound.focus();
+  }
+
   const fresh = keepFresh({ load, every: 5000 });
   return fresh;
 }

@@ -347,6 +347,25 @@ fn limits_are_made_and_removed_and_hold_jobs_back() {
 }
 
 #[test]
+fn quotas_of_a_tenant_are_shown_and_changed() {
+    let server = Server::start(&[]);
+    let browser = Browser::open();
+    let change = |resource: &str, bound: &str| {
+        browser.click(&format!("button[aria-label='Change the quota of {resource}']"));
+        browser.fill("#quota-bound", bound);
+        browser.click("#quota-save");
+    };
+    browser.go(&page(&server, "limits"));
+    change("waiting claims", "77");
+    browser.until_shows("#quota tbody", "77");
+    let (_, shown) = server.call("GET", "/api/v1/tenants/default/quota", None);
+    assert_eq!(shown["quota"]["waiting_claims"], 77, "{shown}");
+    // A quota with which nobody could get in any more is refused, with the reason.
+    change("connections", "0");
+    browser.until("document.querySelector('form [role=alert]')?.hidden === false");
+}
+
+#[test]
 fn schedules_tell_their_next_ten_runs_and_workers_what_they_hold() {
     let server = Server::start(&[]);
     push(&server, json!({"name": "tick", "repeat": "0 4 * * *"}));
