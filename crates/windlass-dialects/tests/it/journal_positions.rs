@@ -5,7 +5,9 @@ use crate::stores::{Kind as StoreKind, Reopenable, repeat_on};
 use std::path::Path;
 use std::sync::Arc;
 use windlass_core::job::{Format, Keep, KeepFor};
-use windlass_core::{Event, Holder, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp};
+use windlass_core::{
+    Event, Holder, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp,
+};
 use windlass_dialects::ingest::Ingest;
 use windlass_dialects::ingest::pushes::{self, Pushes};
 use windlass_engine::journal::{Journal, Location, NewLine, Settings};
@@ -73,23 +75,26 @@ impl World {
         page.jobs.iter().rev().map(|job| text(&job.spec.payload.bytes)).collect()
     }
 
+    async fn claim_one(&self, tenant: &Tenant) -> Option<Arc<Job>> {
+        let claim = Claim {
+            tenant: tenant.clone(),
+            queues: vec![],
+            names: NameMatch::Any,
+            priority: None,
+            limit: 1,
+            wait_ms: 0,
+            lease_ms: Some(600_000),
+            worker: None,
+        };
+        self.engine.claim(claim).await.unwrap().accept().pop()
+    }
+
     /// Runs and finishes the jobs of these tenants, which deletes them. Returns their payloads, sorted.
     async fn run_all(&self, tenants: &[&str]) -> Vec<String> {
         let mut ran = Vec::new();
         for tenant in tenants {
             let tenant = Tenant::new(tenant).unwrap();
-            let claim = Claim {
-                tenant: tenant.clone(),
-                queues: vec![],
-                names: NameMatch::Any,
-                priority: None,
-                limit: 100,
-                wait_ms: 0,
-                lease_ms: Some(600_000),
-                worker: None,
-            };
-            let jobs = self.engine.claim(claim).await.unwrap().accept();
-            for job in jobs {
+            while let Some(job) = self.claim_one(&tenant).await {
                 ran.push(String::from_utf8_lossy(&job.spec.payload.bytes).into_owned());
                 let token = job.state().lease().unwrap().token;
                 let event = Event::finish(Holder::Token(token), Outcome::default());

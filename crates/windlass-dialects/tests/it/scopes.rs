@@ -116,6 +116,20 @@ impl World {
         texts
     }
 
+    /// Waits until the jobs of a reply that came from the journal are in the store.
+    async fn until_ingested(&self, reply: &Reply) {
+        let value: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let ids = value["ids"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for id in ids {
+            let alias = format!("/api/v1/aliases/{id}");
+            let mut tries = 0..3_000;
+            while self.ask(&self.full, "GET", &alias, "").await.status != 200 {
+                assert!(tries.next().is_some(), "{id} is not ingested");
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        }
+    }
+
     async fn jobs(&self) -> Vec<Arc<Job>> {
         let filter = Filter { limit: 1_000, ..Filter::default() };
         self.server.engine.list(filter).await.unwrap().jobs
@@ -333,6 +347,7 @@ async fn a_token_for_a_queue_reaches_nothing_of_another_at_any_door() {
         let text = text_of(&reply);
         let is_unchanged = world.jobs().await == before;
         let full = world.ask(&world.full, method, &path, &body).await;
+        world.until_ingested(&full).await;
         let expected = match how {
             Forbidden | Refused => 403,
             Unknown => 404,
