@@ -25,7 +25,7 @@ impl Engine {
     pub fn check_reach(&self, queue: &Queue, name: &Name) -> Result<(), EngineError> {
         match self.reaches(queue, name) {
             true => Ok(()),
-            false => Err(EngineError::OutOfScope { what: format!("jobs {name:?} of queue {queue:?}") }),
+            false => Err(EngineError::OutOfScope { what: format!("jobs {name} of queue {queue}") }),
         }
     }
 
