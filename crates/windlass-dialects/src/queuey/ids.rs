@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Displayed in lower case with hyphens, in whatever form it was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Uuid(u128);
+pub(crate) struct Uuid(u128);
 
 /// Version 8 (custom) with a job's number, for jobs of other dialects that have no UUID.
 const NUMBERED: u128 = 0x0000_0000_0000_8000_8000_0000_0000_0000;
@@ -12,23 +12,23 @@ const NUMBER_MASK: u128 = 0xffff_ffff_ffff;
 
 impl Uuid {
     /// Version 7: sorts by time and is hard to guess.
-    pub(super) fn new(now_ms: i64, rolls: [u64; 2]) -> Uuid {
+    pub(crate) fn new(now_ms: i64, rolls: [u64; 2]) -> Uuid {
         let time = u128::from(now_ms.unsigned_abs()) & NUMBER_MASK;
         let (a, b) = (u128::from(rolls[0] & 0xfff), u128::from(rolls[1] & 0x3fff_ffff_ffff_ffff));
         Uuid((time << 80) | (7 << 76) | (a << 64) | (2 << 62) | b)
     }
 
-    pub(super) fn of_number(number: u64) -> Uuid {
+    pub(crate) fn of_number(number: u64) -> Uuid {
         Uuid(NUMBERED | (u128::from(number) & NUMBER_MASK))
     }
 
     /// Job number, if the UUID was made from one.
-    pub(super) fn number(self) -> Option<u64> {
+    pub(crate) fn number(self) -> Option<u64> {
         (self.0 & !NUMBER_MASK == NUMBERED).then_some((self.0 & NUMBER_MASK) as u64)
     }
 
     /// Parses either case; with or without hyphens, in braces or as a URN.
-    pub(super) fn parse(text: &str) -> Option<Uuid> {
+    pub(crate) fn parse(text: &str) -> Option<Uuid> {
         let text = text.strip_prefix("urn:uuid:").unwrap_or(text);
         let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
         let hyphens = [8, 13, 18, 23];

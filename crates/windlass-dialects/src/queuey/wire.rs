@@ -4,7 +4,7 @@ use super::ids::Uuid;
 use serde::{Deserialize, Serialize};
 
 /// Longest address in bytes. Hashes have less than a hundred in any form.
-pub(super) const ADDR_BYTES_MAX: usize = 4_096;
+pub(crate) const ADDR_BYTES_MAX: usize = 4_096;
 
 /// Reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,50 +22,50 @@ pub enum BadRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Create {
+pub(crate) struct Create {
     pub binary_addr: String,
     #[serde(default)]
     pub input_addr: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     pub runner: Uuid,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tickle {
+pub(crate) struct Tickle {
     /// Runner that sends the heartbeat; `None`: not checked.
     pub runner: Option<Uuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Complete {
+pub(crate) struct Complete {
     pub end: End,
     pub output_addr: Option<String>,
     pub runner: Option<Uuid>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Completed,
     Failed,
 }
 
 /// Accepts `application/json` and types based on JSON.
-pub(super) fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
-pub(super) fn create(body: &[u8]) -> Result<Create, BadRequest> {
+pub(crate) fn create(body: &[u8]) -> Result<Create, BadRequest> {
     let ask: Create = read(body)?;
     check_address("binary_addr", Some(&ask.binary_addr))?;
     check_address("input_addr", ask.input_addr.as_deref())?;
     Ok(ask)
 }
 
-pub(super) fn claim(body: &[u8]) -> Result<Claim, BadRequest> {
+pub(crate) fn claim(body: &[u8]) -> Result<Claim, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         runner_id: String,
@@ -75,7 +75,7 @@ pub(super) fn claim(body: &[u8]) -> Result<Claim, BadRequest> {
 }
 
 /// The body is optional. A JSON body must be valid: a runner that sends its id relies on the check.
-pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadRequest> {
+pub(crate) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         #[serde(default)]
@@ -91,7 +91,7 @@ pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadRequest> {
     Ok(Tickle { runner: written.runner_id.as_deref().map(runner).transpose()? })
 }
 
-pub(super) fn complete(body: &[u8]) -> Result<Complete, BadRequest> {
+pub(crate) fn complete(body: &[u8]) -> Result<Complete, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         status: String,
@@ -138,7 +138,7 @@ fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadRe
 
 /// Job in a response; every field is present, null where unset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     pub job_id: String,
     /// Same value: the original's name for the field.
     pub id: String,
@@ -155,7 +155,7 @@ pub(super) struct Shown {
 
 impl Shown {
     /// For callers that may not see payloads.
-    pub(super) fn without_addresses(self) -> Shown {
+    pub(crate) fn without_addresses(self) -> Shown {
         Shown { binary_addr: None, input_addr: None, output_addr: None, ..self }
     }
 }

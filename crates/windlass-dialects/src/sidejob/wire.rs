@@ -11,11 +11,11 @@ use windlass_core::{JobId, Timestamp};
 mod tests;
 
 /// Destinations of a connection, operations of a group, names in a list. All are handled in one transaction.
-pub(super) const LIST_MAX: usize = 10_000;
+pub(crate) const LIST_MAX: usize = 10_000;
 /// Members of one object, at any depth.
-pub(super) const MEMBERS_MAX: usize = 10_000;
+pub(crate) const MEMBERS_MAX: usize = 10_000;
 /// Members of `log_context`, which every log entry repeats.
-pub(super) const CONTEXT_MEMBERS_MAX: usize = 100;
+pub(crate) const CONTEXT_MEMBERS_MAX: usize = 100;
 /// Objects with fewer members are searched linearly, which is faster than building an index.
 const INDEX_FROM: usize = 16;
 
@@ -42,17 +42,17 @@ fn field<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Members that any call may carry.
-pub(super) const OF_ANY_CALL: &[&str] = &["log_context"];
+pub(crate) const OF_ANY_CALL: &[&str] = &["log_context"];
 /// Members that any call on a job may carry.
-pub(super) const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
+pub(crate) const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
 /// Members of a requested run.
-pub(super) const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
+pub(crate) const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
 /// Members that name a port.
 const OF_PORT: &[&str] = &["job", "inport", "outport"];
 
 /// JSON object whose values are not parsed yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ask<'a> {
+pub(crate) struct Ask<'a> {
     /// At most [`MEMBERS_MAX`].
     fields: Vec<(Text<'a>, Raw<'a>)>,
     /// Indexes into `fields` sorted by key, equal keys in their order; empty below [`INDEX_FROM`] members.
@@ -63,7 +63,7 @@ pub(super) struct Ask<'a> {
 
 /// Port named in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PortAt {
+pub(crate) struct PortAt {
     /// `None`: the job in the path.
     pub job: Option<JobId>,
     pub side: Side,
@@ -72,14 +72,14 @@ pub(super) struct PortAt {
 
 /// Values for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Write {
+pub(crate) struct Write {
     pub to: PortAt,
     pub values: Vec<RawJson>,
 }
 
 /// Requested run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct RunWish {
+pub(crate) struct RunWish {
     pub parent: bool,
     pub force: bool,
     /// `None`: now.
@@ -87,13 +87,13 @@ pub(super) struct RunWish {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum When {
+pub(crate) enum When {
     At(Timestamp),
     AfterMs(i64),
 }
 
 impl When {
-    pub(super) fn from(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             When::At(at) => at.max(now),
             When::AfterMs(ms) => now.plus_ms(ms.max(0)),
@@ -102,11 +102,11 @@ impl When {
 }
 
 /// Keys and raw JSON values for log entries.
-pub(super) type Context = Vec<(String, String)>;
+pub(crate) type Context = Vec<(String, String)>;
 
 impl<'a> Ask<'a> {
     /// Parses the body; an empty body is an empty object.
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
         if bytes.trim_ascii().is_empty() {
             return Ok(Ask::default());
         }
@@ -134,7 +134,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Refuses unknown members, so that a misspelled name is not taken for an omitted one.
-    pub(super) fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
+    pub(crate) fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
         let known = || own.iter().chain(besides);
         let is_unknown = |(key, _): &&(Text<'a>, Raw<'a>)| !known().any(|name| *name == &**key);
         let Some((unknown, _)) = self.fields.iter().find(is_unknown) else { return Ok(()) };
@@ -145,12 +145,12 @@ impl<'a> Ask<'a> {
     }
 
     /// All members, in order.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.fields.iter().map(|(key, value)| (&**key, text_of(*value)))
     }
 
     /// Value as written; of duplicate keys the last.
-    pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn raw(&self, key: &str) -> Option<&'a str> {
         let found = if self.by_key.is_empty() {
             self.fields.iter().rev().find(|(name, _)| **name == *key)
         } else {
@@ -167,7 +167,7 @@ impl<'a> Ask<'a> {
         self.raw(key).filter(|text| *text != "null")
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>> {
         match self.given(key).map(serde_json::from_str::<String>) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
@@ -175,7 +175,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<bool> {
+    pub(crate) fn flag(&self, key: &str) -> Result<bool> {
         match self.given(key) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
@@ -183,7 +183,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>> {
         match self.given(key).map(serde_json::from_str::<f64>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
@@ -192,12 +192,12 @@ impl<'a> Ask<'a> {
     }
 
     /// Parses a number of seconds into milliseconds.
-    pub(super) fn seconds(&self, key: &str) -> Result<Option<i64>> {
+    pub(crate) fn seconds(&self, key: &str) -> Result<Option<i64>> {
         // The cast saturates.
         Ok(self.number(key)?.map(|seconds| (seconds * 1_000.0) as i64))
     }
 
-    pub(super) fn job(&self, key: &str) -> Result<Option<JobId>> {
+    pub(crate) fn job(&self, key: &str) -> Result<Option<JobId>> {
         match self.given(key).map(serde_json::from_str::<u64>) {
             None => Ok(None),
             Some(number) => match number.ok().and_then(JobId::new) {
@@ -208,18 +208,18 @@ impl<'a> Ask<'a> {
     }
 
     /// Token, sent as a string or as a number.
-    pub(super) fn token(&self) -> Result<Option<String>> {
+    pub(crate) fn token(&self) -> Result<Option<String>> {
         match self.given("token") {
             Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number.to_owned())),
             _ => self.text("token"),
         }
     }
 
-    pub(super) fn value(&self, key: &str) -> Result<Option<RawJson>> {
+    pub(crate) fn value(&self, key: &str) -> Result<Option<RawJson>> {
         self.raw(key).map(RawJson::new).transpose().map_err(BadCall::from)
     }
 
-    pub(super) fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
+    pub(crate) fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
         match self.given(key).map(object_of) {
             None => Ok(None),
             Some(Some(ask)) => Ok(Some(ask.complete(key)?)),
@@ -227,7 +227,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub(super) fn list(&self, key: &str) -> Result<Option<Vec<RawJson>>> {
+    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<RawJson>>> {
         let Some(text) = self.given(key) else { return Ok(None) };
         let Ok(Items(items)) = codec::read::<Items<'_>>(Encoding::Json, text.as_bytes()) else {
             return field(format!("{key} must be a list"));
@@ -236,7 +236,7 @@ impl<'a> Ask<'a> {
         Ok(Some(values.collect::<std::result::Result<_, _>>()?))
     }
 
-    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
         let texts = self.given(key).map(serde_json::from_str::<Vec<String>>).transpose();
         match texts {
             Ok(Some(texts)) if texts.len() > LIST_MAX => {
@@ -248,7 +248,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Parses a list of objects; a single object is a list of one.
-    pub(super) fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
+    pub(crate) fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
         let Some(text) = self.given(key) else { return Ok(Vec::new()) };
         if text.starts_with('{') {
             return Ok(self.object(key)?.into_iter().collect());
@@ -261,7 +261,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Declared ports of a job: names with their options. The only option is `default`.
-    pub(super) fn declared(&self, key: &str) -> Result<Option<Declared>> {
+    pub(crate) fn declared(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |name, options| match options.only(&["default"], &[]) {
             Err(BadCall::Member(message)) => Err(BadCall::Member(format!("port {name}: {message}"))),
             checked => checked,
@@ -269,7 +269,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Declared ports of a class, whose configuration may contain members of its own.
-    pub(super) fn configured(&self, key: &str) -> Result<Option<Declared>> {
+    pub(crate) fn configured(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |_, _| Ok(()))
     }
 
@@ -287,12 +287,12 @@ impl<'a> Ask<'a> {
         Ok(Some(declared))
     }
 
-    pub(super) fn run_wish(&self) -> Result<RunWish> {
+    pub(crate) fn run_wish(&self) -> Result<RunWish> {
         Ok(RunWish { parent: self.flag("parent")?, force: self.flag("force")?, when: self.when()? })
     }
 
     /// Requested time; `at` takes precedence over `wait`.
-    pub(super) fn when(&self) -> Result<Option<When>> {
+    pub(crate) fn when(&self) -> Result<Option<When>> {
         match self.moment("at")? {
             Some(at) => Ok(Some(When::At(at))),
             None => Ok(self.seconds("wait")?.map(When::AfterMs)),
@@ -316,13 +316,13 @@ impl<'a> Ask<'a> {
     }
 
     /// Parses a port without other members: `{"job": 1, "inport": "a"}`.
-    pub(super) fn port_alone(&self) -> Result<PortAt> {
+    pub(crate) fn port_alone(&self) -> Result<PortAt> {
         self.only(OF_PORT, &[])?;
         self.port()
     }
 
     /// Parses a port, among other members of these names.
-    pub(super) fn port_with(&self, others: &[&str]) -> Result<PortAt> {
+    pub(crate) fn port_with(&self, others: &[&str]) -> Result<PortAt> {
         self.only(others, OF_PORT)?;
         self.port()
     }
@@ -337,13 +337,13 @@ impl<'a> Ask<'a> {
     }
 
     /// Jobs of the ports in this list. Errors are ignored here; parsing the list reports them.
-    pub(super) fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
+    pub(crate) fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
         let ports = self.objects(key).unwrap_or_default();
         ports.iter().filter_map(|port| port.job("job").ok().flatten()).collect()
     }
 
     /// Values to write: `data` is one value, `list` several; `None`: neither is given.
-    pub(super) fn values(&self) -> Result<Option<Vec<RawJson>>> {
+    pub(crate) fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
             (Some(_), Some(_)) => {
                 Err(BadCall::Member("data and list cannot be combined; send one of them".to_owned()))
@@ -353,7 +353,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub(super) fn writes(&self, key: &str) -> Result<Vec<Write>> {
+    pub(crate) fn writes(&self, key: &str) -> Result<Vec<Write>> {
         let write = |ask: &Ask<'a>| {
             let to = ask.port_with(&["data", "list"])?;
             let nothing = || BadCall::Member(format!("a write requires data or list: {}", to.port));
@@ -363,12 +363,12 @@ impl<'a> Ask<'a> {
     }
 
     /// Log entry in `{"entry":{…}}`; `None`: the members of the body are the entry.
-    pub(super) fn entry(&self) -> Result<Option<Ask<'a>>> {
+    pub(crate) fn entry(&self) -> Result<Option<Ask<'a>>> {
         let is_alone = self.only(&["entry"], OF_ANY_CALL).is_ok();
         if is_alone { self.object("entry") } else { Ok(None) }
     }
 
-    pub(super) fn context(&self) -> Result<Context> {
+    pub(crate) fn context(&self) -> Result<Context> {
         let Some(context) = self.object("log_context")? else { return Ok(Vec::new()) };
         if context.fields.len() > CONTEXT_MEMBERS_MAX {
             return Err(BadCall::TooManyMembers { what: "log_context".to_owned(), max: CONTEXT_MEMBERS_MAX });
@@ -378,14 +378,14 @@ impl<'a> Ask<'a> {
 }
 
 /// Parses an id, which consists of digits only.
-pub(super) fn job_id(text: &str) -> Option<JobId> {
+pub(crate) fn job_id(text: &str) -> Option<JobId> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     JobId::new(text.parse().ok()?)
 }
 
-pub(super) fn side(text: &str) -> Option<Side> {
+pub(crate) fn side(text: &str) -> Option<Side> {
     match text {
         "inports" => Some(Side::In),
         "outports" => Some(Side::Out),
@@ -394,7 +394,7 @@ pub(super) fn side(text: &str) -> Option<Side> {
 }
 
 /// `None`: not an object.
-pub(super) fn object_of(text: &str) -> Option<Ask<'_>> {
+pub(crate) fn object_of(text: &str) -> Option<Ask<'_>> {
     codec::read_map(Encoding::Json, text.as_bytes()).ok()
 }
 
