@@ -8,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 #[allow(dead_code)]
 mod wire;
 
-use wire::{Broken, Limits, Parser, Reply, Request};
+use wire::{Broken, RequestLimits, Parser, Reply, Request};
 
 /// Small, so that the fuzzer meets them.
-const LIMITS: Limits = Limits { head_bytes_max: 2_000, headers_max: 20 };
+const LIMITS: RequestLimits = RequestLimits { head_bytes_max: 2_000, headers_max: 20 };
 
 fuzz_target!(|input: &[u8]| {
     let Some((&piece, bytes)) = input.split_first() else { return };
@@ -45,7 +45,7 @@ fn come_back(request: &Request) {
     let reply = Reply::ok().with_header("data", value).with_body(*b"1234");
     let mut bytes = Vec::new();
     reply.write(&mut bytes);
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     parser.feed(&bytes);
     let again = parser.take().expect("what we write can be read").expect("and is whole");
     assert_eq!((again.line.as_str(), again.get("data")), ("200 OK", Some(value)));

@@ -10,7 +10,7 @@ mod wire;
 
 use windlass_core::Timestamp;
 use windlass_core::handler::HandlerText;
-use wire::Kind;
+use wire::LineKind;
 
 fn now() -> Timestamp {
     Timestamp::from_millis(1_763_200_000_000)
@@ -25,8 +25,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let _ = wire::when(None, Some(&text), now());
     names(&text);
-    if let Ok(kind) = Kind::parse(&text) {
-        assert_eq!(Kind::parse(&kind.text()), Ok(kind), "what is written is read again as it was");
+    if let Ok(kind) = LineKind::parse(&text) {
+        assert_eq!(LineKind::parse(&kind.text()), Ok(kind), "what is written is read again as it was");
     }
 });
 
@@ -56,6 +56,6 @@ fn handler(body: &[u8]) {
 fn names(text: &str) {
     let Some((client, jobtype)) = text.split_once('\n') else { return };
     let (Ok(client), Ok(jobtype)) = (wire::client(client), wire::jobtype(jobtype)) else { return };
-    let kind = Kind { client, jobtype, run_at: None, is_base64: false };
-    assert_eq!(Kind::parse(&wire::full_type(&kind.client, &kind.jobtype)), Ok(kind));
+    let kind = LineKind { client, jobtype, run_at: None, is_base64: false };
+    assert_eq!(LineKind::parse(&wire::full_type(&kind.client, &kind.jobtype)), Ok(kind));
 }
