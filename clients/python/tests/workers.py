@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from windlass.sidejob import AsyncWorker, Worker, serve, serve_async, worker
@@ -159,6 +160,18 @@ class Slow(Worker):
         self.output("runs").write(os.getpid())
         time.sleep(seconds)
         self.set(is_lost=self.is_lost)
+
+
+@worker("marked", outports=["runs"])
+class Marked(Worker):
+    """Runs as long as a file is there, and calls the server only before it makes the file."""
+
+    def perform(self, mark: str) -> None:
+        self.output("runs").write(os.getpid())
+        Path(mark).touch()
+        until = time.monotonic() + 60
+        while Path(mark).exists() and time.monotonic() < until:
+            time.sleep(0.02)
 
 
 @worker("slow-async", outports=["runs"])

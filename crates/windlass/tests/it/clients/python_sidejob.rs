@@ -81,7 +81,7 @@ fn the_examples_of_the_readme_do_what_it_says() {
     });
 }
 
-/// Number of runs of a completed job of the class `Slow`.
+/// Number of runs of a completed job of the class `Marked`.
 fn runs_of(server: &Server, id: u64) -> usize {
     eventually("the job is completed", || {
         let (_, job) = server.call("GET", &format!("/sidejob/jobs/{id}"), None);
@@ -92,8 +92,9 @@ fn runs_of(server: &Server, id: u64) -> usize {
     runs["entries"].as_array().unwrap().len()
 }
 
-fn slow(server: &Server, seconds: f64) -> u64 {
-    let job = json!({"queue": "slow", "class": "Slow", "args": [seconds]});
+/// Job that runs as long as the file `mark` is there.
+fn marked(server: &Server, mark: &Path) -> u64 {
+    let job = json!({"queue": "marked", "class": "Marked", "args": [mark]});
     eventually("the class is registered", || {
         server.call("POST", "/sidejob/jobs", Some(job.clone())).1["job"].as_u64()
     })
@@ -105,15 +106,15 @@ async fn a_worker_outlives_its_server() {
     let mut server = Server::start_in(folder.path(), &[]);
     let gate = Gate::open(server.http).await;
     let mut worker = python_with_library();
-    worker.arg(library().join("tests/workers.py")).arg("slow").stderr(Stdio::null());
+    worker.arg(library().join("tests/workers.py")).arg("marked").stderr(Stdio::null());
     let _worker = Killed(worker.env("SIDEJOB", format!("http://{}/sidejob", gate.address)).spawn().unwrap());
-    let id = slow(&server, 1.0);
-    eventually("the job runs", || {
-        let (_, port) = server.call("GET", &format!("/sidejob/jobs/{id}/outports/runs"), None);
-        (port["size"] == 1).then_some(())
-    });
+    let marks = tempfile::tempdir().unwrap();
+    let mark = marks.path().join("first");
+    let id = marked(&server, &mark);
+    eventually("the job runs", || mark.exists().then_some(()));
     gate.close();
     server.kill();
+    std::fs::remove_file(&mark).unwrap();
     let server = Server::start_in(folder.path(), &[]);
     gate.lead_to(server.http);
     assert_eq!(runs_of(&server, id), 1, "its end is heard, and it is not run again");
@@ -121,7 +122,9 @@ async fn a_worker_outlives_its_server() {
     let other = Server::start(&[]);
     gate.lead_to(other.http);
     drop(server);
-    let id = slow(&other, 0.0);
+    let mark = marks.path().join("second");
+    let id = marked(&other, &mark);
+    eventually("the job runs", || std::fs::remove_file(&mark).ok());
     assert_eq!(runs_of(&other, id), 1);
 }
 
