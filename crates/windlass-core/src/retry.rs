@@ -54,7 +54,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Ten attempts over roughly seventeen minutes: long enough for a deployment or a restart of another
+    /// Ten attempts over roughly nine minutes: long enough for a deployment or a restart of another
     /// service.
     fn default() -> Self {
         RetryPolicy {

@@ -1,5 +1,6 @@
 use super::Cli;
 use clap::{Command, CommandFactory, Parser};
+use std::path::Path;
 
 /// Visits `command` and all commands below it, with their paths.
 fn walk(command: &Command, path: String, visit: &mut impl FnMut(&Command, &str)) {
@@ -50,6 +51,33 @@ fn every_example_can_be_parsed() {
             }
         }
     });
+}
+
+/// Lines of the shell blocks of a document that begin with `windlass`, without their comments.
+fn commands(page: &str) -> Vec<&str> {
+    let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    let lines = blocks.flat_map(str::lines).map(str::trim);
+    let plain = |line: &&str| !line.contains(['…', '$']);
+    let commands = lines.filter(|line| line.starts_with("windlass ")).filter(plain);
+    commands.map(|line| line.split("  #").next().unwrap_or(line)).collect()
+}
+
+#[test]
+fn every_command_in_the_documents_can_be_parsed() {
+    let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let pages = std::fs::read_dir(workspace.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+    let mut count = 0;
+    for path in pages.chain([workspace.join("README.md")]) {
+        let page = std::fs::read_to_string(&path).unwrap();
+        for command in commands(&page) {
+            count += 1;
+            if let Err(error) = Cli::try_parse_from(words(command)) {
+                panic!("{}: {command}\n{error}", path.display());
+            }
+        }
+    }
+    assert!(count > 30, "{count} commands");
 }
 
 /// Splits a line like a shell, as far as the examples need: single quotes, up to a pipe or redirection.

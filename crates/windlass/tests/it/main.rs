@@ -13,6 +13,7 @@ mod discovery;
 mod documents;
 mod failures;
 mod flood;
+mod guide;
 mod import;
 mod jq;
 mod limits;
@@ -29,5 +30,6 @@ mod signatures;
 #[cfg(feature = "wasi")]
 mod supply;
 mod tidy;
+mod transcripts;
 mod wasi;
 mod work;
