@@ -83,7 +83,6 @@ pub enum Phase {
     Serving,
     /// No new connections; accepted requests are answered.
     Draining,
-    Cut,
 }
 
 /// Serves HTTP on a port with `app`.
@@ -161,6 +160,7 @@ async fn serve_connection<S>(
     let mut is_draining = false;
     loop {
         tokio::select! {
+            biased;
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection failed");

@@ -402,13 +402,17 @@ impl Call {
     /// Encoding of the body by its header; `None` without one. `Err`: neither JSON nor MessagePack.
     pub fn body_encoding(&self) -> Result<Option<Encoding>, WrongType> {
         let Some(value) = self.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
-        let kind = value.to_str().unwrap_or("?").split(';').next().unwrap_or_default();
-        match kind.trim().to_ascii_lowercase().as_str() {
-            "application/json" => Ok(Some(Encoding::Json)),
-            "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
-                Ok(Some(Encoding::Msgpack))
-            }
-            other => Err(WrongType { is_empty: other.is_empty() }),
+        let kind = value.to_str().unwrap_or("?").split(';').next().unwrap_or_default().trim();
+        let is = |name: &str| kind.eq_ignore_ascii_case(name);
+        if is("application/json") {
+            Ok(Some(Encoding::Json))
+        } else if ["application/msgpack", "application/x-msgpack", "application/vnd.msgpack"]
+            .into_iter()
+            .any(is)
+        {
+            Ok(Some(Encoding::Msgpack))
+        } else {
+            Err(WrongType { is_empty: kind.is_empty() })
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 
 /// Bound port, not served yet.
 pub(crate) struct Port {
@@ -34,13 +35,14 @@ impl Port {
     {
         let Port { name, listener, tls, limits, too_many } = self;
         let too_many: Arc<str> = too_many.into();
-        let permits_all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX).max(1);
-        let permits = Arc::new(Semaphore::new(permits_all as usize));
+        let permits = Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
         let arrivals = Arrivals::new(limits.connections_per_address);
+        let mut conversations = JoinSet::new();
         let mut draining = phase.subscribe();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
+                Some(_) = conversations.join_next() => continue,
                 _ = draining.wait_for(|phase| *phase >= Phase::Draining) => break,
             };
             let (stream, peer) = match accepted {
@@ -59,26 +61,18 @@ impl Port {
             let connection = Connection { arrival, phase: phase.subscribe() };
             let (converse, tls) = (converse.clone(), tls.clone());
             let handshake_timeout = limits.tls_handshake_timeout;
-            tokio::spawn(async move {
-                let mut cut = connection.phase.clone();
-                let conversation = async {
-                    if let Some(stream) = secure(stream, tls.as_deref(), handshake_timeout).await {
-                        converse(stream, peer, connection).await;
-                    }
-                };
-                tokio::select! {
-                    () = conversation => {}
-                    _ = cut.wait_for(|phase| *phase >= Phase::Cut) => {}
+            conversations.spawn(async move {
+                if let Some(stream) = secure(stream, tls.as_deref(), handshake_timeout).await {
+                    converse(stream, peer, connection).await;
                 }
                 drop(permit);
             });
         }
         drop(listener);
-        let all_gone = permits.acquire_many(permits_all);
-        if tokio::time::timeout(limits.grace, all_gone).await.is_err() {
+        let all_ended = async { while conversations.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits.grace, all_ended).await.is_err() {
             tracing::warn!("closing {name} connections that are still open after {:?}", limits.grace);
-            phase.send_replace(Phase::Cut);
-            let _ = tokio::time::timeout(Duration::from_secs(1), permits.acquire_many(permits_all)).await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), conversations.shutdown()).await;
         }
     }
 }

@@ -7,11 +7,9 @@ use crate::query::Filter;
 use std::collections::BTreeSet;
 use windlass_core::{JobId, NameMatch, Queue, StateName};
 
-/// Most candidate ids for one list.
-const NAMED_MAX: usize = 20_000;
-/// Same for a filter without states: with more candidates a scan from the newest row is faster, and blocks no
-/// claim.
-const NAMED_IN_ANY_STATE_MAX: usize = 2_000;
+/// Most candidate ids for one list: gathered within milliseconds, since claims wait for the index meanwhile. With
+/// more candidates a scan from the newest row finds a page soon, unless all of them are far older than the rest.
+const CANDIDATES_MAX: usize = 20_000;
 
 impl Index {
     /// Ids of the few jobs that can match, newest first, below `before`; `None` if they are too many, in
@@ -21,7 +19,6 @@ impl Index {
         if filter.states.is_empty() && !filter.repeating && !is_addressed {
             return None;
         }
-        let most = if filter.states.is_empty() { NAMED_IN_ANY_STATE_MAX } else { NAMED_MAX };
         let mut ids: BTreeSet<JobId> = BTreeSet::new();
         for (name, entry) in &self.tenants {
             if filter.tenant.as_ref().is_some_and(|asked| asked != name) {
@@ -36,14 +33,15 @@ impl Index {
             // Jobs of the tenant in these states, except ready ones. If they are fewer than the jobs of the
             // shelves, they are the better candidates.
             let in_states: usize = states.iter().map(|state| entry.count_in(*state)).sum();
-            let others = if is_addressed { few_others(&shelves, most.min(in_states)) } else { None };
+            let others =
+                if is_addressed { few_others(&shelves, CANDIDATES_MAX.min(in_states)) } else { None };
             ids.extend(others.iter().flatten());
             for state in states {
                 match state {
-                    StateName::Ready => ids.extend(self.few_ready(&shelves, most)?),
+                    StateName::Ready => ids.extend(self.few_ready(&shelves)?),
                     _ if others.is_some() => {}
                     // Only few of the many jobs in this state match: scan the rows instead.
-                    other if is_addressed && entry.count_in(other) > most => return None,
+                    other if is_addressed && entry.count_in(other) > CANDIDATES_MAX => return None,
                     other => ids.extend(entry.newest_in(other, before, limit)),
                 }
             }
@@ -65,16 +63,16 @@ impl Index {
     }
 
     /// Ready jobs of these shelves; `None` if they are too many.
-    fn few_ready(&self, shelves: &[&Shelf], most: usize) -> Option<Vec<JobId>> {
+    fn few_ready(&self, shelves: &[&Shelf]) -> Option<Vec<JobId>> {
         let mut ids = Vec::new();
         for shelf in shelves {
-            if ids.len() + shelf.slots.len() > most {
+            if ids.len() + shelf.slots.len() > CANDIDATES_MAX {
                 return None;
             }
             ids.extend(shelf.slots.iter().map(|slot| slot.id));
         }
         if shelves.iter().any(|shelf| shelf.delayed > 0) {
-            if self.delayed.len() > most {
+            if self.delayed.len() > CANDIDATES_MAX {
                 return None;
             }
             ids.extend(self.delayed.keys().map(|(_, id)| *id));

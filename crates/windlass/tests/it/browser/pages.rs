@@ -358,7 +358,8 @@ fn quotas_of_a_tenant_are_shown_and_changed() {
     browser.go(&page(&server, "limits"));
     change("waiting claims", "77");
     browser.until_shows(".toasts", "quota of waiting claims saved");
-    browser.until("[...document.querySelectorAll('#quota tbody td')].some((cell) => cell.textContent === '77')");
+    browser
+        .until("[...document.querySelectorAll('#quota tbody td')].some((cell) => cell.textContent === '77')");
     let (_, shown) = server.call("GET", "/api/v1/tenants/default/quota", None);
     assert_eq!(shown["quota"]["waiting_claims"], 77, "{shown}");
     // A quota with which nobody could get in any more is refused, with the reason.
