@@ -3,29 +3,38 @@ import { get, token } from './api.js';
 import { h, fill, toast } from './dom.js';
 import { live } from './live.js';
 import { step, current } from './table.js';
-import overview from './pages/overview.js';
-import jobs from './pages/jobs.js';
-import job from './pages/job.js';
-import queues from './pages/queues.js';
-import schedules from './pages/schedules.js';
-import limits from './pages/limits.js';
-import workers from './pages/workers.js';
-import handlers from './pages/handlers.js';
-import blobs from './pages/blobs.js';
-import push from './pages/push.js';
-import login from './pages/login.js';
 
+// Pages are loaded when they are opened first. The letter after `g` leads there.
 const PAGES = [
-  ['', 'Overview', overview], ['jobs', 'Jobs', jobs], ['queues', 'Queues', queues], ['schedules', 'Schedules', schedules],
-  ['limits', 'Limits', limits], ['workers', 'Workers', workers], ['handlers', 'Handlers', handlers], ['blobs', 'Blobs', blobs], ['push', 'New job', push],
+  { name: '', title: 'Overview', key: 'o', load: () => import('./pages/overview.js') },
+  { name: 'jobs', title: 'Jobs', key: 'j', load: () => import('./pages/jobs.js') },
+  { name: 'queues', title: 'Queues', key: 'q', load: () => import('./pages/queues.js') },
+  { name: 'schedules', title: 'Schedules', key: 's', load: () => import('./pages/schedules.js') },
+  { name: 'limits', title: 'Limits', key: 'l', load: () => import('./pages/limits.js') },
+  { name: 'workers', title: 'Workers', key: 'w', load: () => import('./pages/workers.js') },
+  { name: 'push', title: 'New job', key: 'n', role: 'worker', load: () => import('./pages/push.js') },
 ];
+// Pages about what only some protocols have.
+const PROTOCOL_PAGES = [
+  { name: 'handlers', title: 'Handlers', key: 'h', about: 'code that the server runs (miniq)', load: () => import('./pages/handlers.js') },
+  { name: 'blobs', title: 'Blobs', key: 'b', about: 'content-addressed data (queuey, miniq)', load: () => import('./pages/blobs.js') },
+];
+const INNER_PAGES = [
+  { name: 'job', in: 'jobs', load: () => import('./pages/job.js') },
+  { name: 'queue', in: 'queues', load: () => import('./pages/queue.js') },
+];
+const MISSING = { title: 'Not found', load: () => import('./pages/missing.js') };
+const ALL_PAGES = [...PAGES, ...PROTOCOL_PAGES, ...INNER_PAGES];
 const ROLES = ['viewer', 'worker', 'operator', 'admin'];
+const BUTTON_KEYS = { R: 'retry', C: 'cancel', D: 'delete', E: 'edit' };
 
 let me = null;
 let leave = () => {};
 
 const main = h('main', { id: 'main', tabindex: '-1' });
 const nav = h('nav', { class: 'pages', 'aria-label': 'Pages' });
+const menu = h('details', { class: 'menu', onkeydown: (event) => { if (event.key === 'Escape') { menu.open = false; menu.firstChild.focus(); } } }, h('summary', { id: 'protocols' }, 'Protocols'),
+  h('div', { class: 'card' }, PROTOCOL_PAGES.map((page) => h('a', { href: `#/${page.name}`, 'data-page': page.name }, page.title, h('small', { class: 'soft' }, page.about)))));
 const dot = h('span', { class: 'dot' });
 const liveWord = h('span', {}, 'Live');
 const liveButton = h('button', { id: 'live', title: 'Pause or resume live updates (p)', onclick: () => { live.paused = !live.paused; } }, dot, liveWord);
@@ -33,7 +42,7 @@ const themeButton = h('button', { id: 'theme', class: 'bare', title: 'Light or d
 const userButton = h('button', { id: 'leave', class: 'bare', hidden: true, onclick: () => { token.clear(); location.reload(); } });
 const helpButton = h('button', { class: 'bare', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', onclick: help }, '?');
 const header = h('header', { class: 'top' },
-  h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '' }), 'Windlass'), nav,
+  h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '' }), 'Windlass'), nav, menu,
   h('div', { class: 'tools' }, liveButton, themeButton, helpButton, userButton));
 
 function turnTheme() {
@@ -50,13 +59,23 @@ function status(word) {
 }
 
 function help() {
-  const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['g then o j q s l w h b n', 'overview, jobs, queues, schedules, limits, workers, handlers, blobs, new job'],
-    ['p', 'pause or resume live updates'], ['r', 'refresh'], ['?', 'this help']];
+  const went = [...PAGES, ...PROTOCOL_PAGES];
+  const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['a', 'select all jobs that match'], ['Esc', 'clear the selection'],
+    ['R C D', 'retry, cancel, delete the selected jobs, the current row or the open job'], ['E', 'edit the open job'],
+    [`g then ${went.map((page) => page.key).join(' ')}`, went.map((page) => page.title.toLowerCase()).join(', ')], ['p', 'pause or resume live updates'], ['r', 'refresh'], ['?', 'this help']];
   const dialog = h('dialog', { 'aria-label': 'Keyboard shortcuts', onclose: () => dialog.remove() }, h('h2', {}, 'Keyboard shortcuts'),
     h('dl', { class: 'keys' }, keys.map(([key, what]) => [h('dt', {}, key.split(' ').map((part) => (part === 'then' ? ' then ' : h('kbd', {}, part)))), h('dd', {}, what)])),
     h('div', { class: 'buttons' }, h('button', { onclick: () => dialog.close() }, 'Close')));
   document.body.append(dialog);
   dialog.showModal();
+}
+
+// Presses the button of an action. Without a selection, the current row is selected first.
+function press(action) {
+  const row = current();
+  if (row && !document.getElementById('picked')) row.querySelector('input[type=checkbox]:not(:checked)')?.click();
+  const button = (row && !document.getElementById('picked') ? row : document.querySelector('main')).querySelector(`[data-action=${action}]:not(:disabled)`);
+  button?.click();
 }
 
 let gPressed = 0;
@@ -67,10 +86,10 @@ function keyed(event) {
     if (event.key === 'Escape') target.blur();
     return;
   }
-  const went = { o: '', j: 'jobs', q: 'queues', s: 'schedules', l: 'limits', w: 'workers', h: 'handlers', b: 'blobs', n: 'push' }[event.key];
-  if (Date.now() - gPressed < 1000 && went !== undefined) {
+  const went = [...PAGES, ...PROTOCOL_PAGES].find((page) => page.key === event.key);
+  if (Date.now() - gPressed < 1000 && went) {
     gPressed = 0;
-    location.hash = `#/${went}`;
+    location.hash = `#/${went.name}`;
     event.preventDefault();
     return;
   }
@@ -81,9 +100,12 @@ function keyed(event) {
     j: () => step(1),
     k: () => step(-1),
     x: () => current()?.querySelector('input[type=checkbox]')?.click(),
+    a: () => document.getElementById('pick-matches')?.click(),
+    Escape: () => { const clear = document.getElementById('pick-none'); if (!clear) return false; clear.click(); return true; },
     p: () => { live.paused = !live.paused; },
     r: () => dispatchEvent(new Event('windlass:look')),
-    Enter: () => { const row = current(); if (row?.dataset.href && target === document.body) location.hash = row.dataset.href; else return false; },
+    Enter: () => { const row = current(); if (row?.dataset.href && (target === document.body || target === main)) location.hash = row.dataset.href; else return false; return true; },
+    ...Object.fromEntries(Object.entries(BUTTON_KEYS).map(([key, action]) => [key, () => press(action)])),
   };
   const act = keys[event.key];
   if (act && act() !== false) event.preventDefault();
@@ -91,27 +113,54 @@ function keyed(event) {
 
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  const parts = path.split('/').map(decodeURIComponent);
-  return { name: parts[0], id: parts[1], query: new URLSearchParams(query ?? '') };
+  const parts = path.split('/').map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  const known = ALL_PAGES.find((page) => page.name === parts[0]);
+  // Inner pages are about one thing, which their address names; the others have no parts.
+  const fits = known && (INNER_PAGES.includes(known) ? parts.length === 2 && parts[1] : parts.length === 1 || (parts.length === 2 && !parts[1]));
+  return { page: fits ? known : MISSING, id: parts[1], query: new URLSearchParams(query ?? '') };
 }
 
-function show() {
+function mark(page) {
+  const here = page.in ?? page.name;
+  for (const item of [...nav.children, ...menu.querySelectorAll('a')]) {
+    const isHere = item.dataset.page === here;
+    if (isHere) item.setAttribute('aria-current', 'page'); else item.removeAttribute('aria-current');
+    if (isHere && item.parentNode === nav) nav.scrollLeft = item.offsetLeft - nav.offsetLeft - (nav.clientWidth - item.offsetWidth) / 2;
+  }
+  menu.classList.toggle('here', PROTOCOL_PAGES.includes(page));
+  menu.open = false;
+}
+
+let shows = 0;
+async function show() {
   if (!me) return;
   leave();
+  leave = () => {};
+  shows += 1;
+  const turn = shows;
   const where = route();
-  const [, title, page] = where.name === 'job' ? ['', `Job ${where.id}`, job] : PAGES.find(([name]) => name === where.name) ?? PAGES[0];
-  for (const item of nav.children) {
-    const isHere = item.dataset.page === (where.name === 'job' ? 'jobs' : where.name);
-    if (isHere) item.setAttribute('aria-current', 'page'); else item.removeAttribute('aria-current');
-    if (isHere) nav.scrollLeft = item.offsetLeft - nav.offsetLeft - (nav.clientWidth - item.offsetWidth) / 2;
+  mark(where.page);
+  let loaded;
+  try {
+    loaded = (await where.page.load()).default;
+  } catch {
+    return unavailable('The page could not be loaded: the server is unreachable, or was upgraded.', () => location.reload());
   }
-  document.title = `${title} · Windlass`;
+  // Another page was opened meanwhile.
+  if (turn !== shows || !me) return undefined;
+  document.title = `${where.page.title ?? (where.page.name === 'job' ? `Job ${where.id}` : where.id)} · Windlass`;
   const root = h('div', {});
   fill(main, root);
-  const mounted = page(root, where, { me, may: (role) => ROLES.indexOf(me.role) >= ROLES.indexOf(role) });
+  const mounted = loaded(root, where, { me, may: (role) => ROLES.indexOf(me.role) >= ROLES.indexOf(role) });
   const look = () => mounted?.look?.();
   addEventListener('windlass:look', look);
   leave = () => { removeEventListener('windlass:look', look); mounted?.stop?.(); };
+  return undefined;
+}
+
+function unavailable(text, again) {
+  status('offline');
+  return fill(main, h('div', { class: 'lone' }, h('h1', {}, 'Server not available'), h('p', {}, text), h('button', { class: 'main', onclick: again }, 'Try again')));
 }
 
 let before = location.hash.split('?')[0];
@@ -125,21 +174,21 @@ function moved() {
 async function enter() {
   leave();
   leave = () => {};
+  // The page is on its way while the server says who we are.
+  route().page.load().catch(() => {});
   try {
     me = await get('me');
   } catch (error) {
     me = null;
-    if (error.status === 401) return fill(main, login(enter, token.get() ? 'This token is not valid, or no longer valid.' : ''));
-    status('offline');
-    const again = h('button', { class: 'main', onclick: enter }, 'Try again');
-    return fill(main, h('div', { class: 'lone' }, h('h1', {}, 'Server not available'), h('p', {}, error.message), again));
+    if (error.status !== 401) return unavailable(error.message, enter);
+    const login = (await import('./pages/login.js')).default;
+    return fill(main, login(enter, token.get() ? 'This token is not valid, or no longer valid.' : ''));
   }
   userButton.hidden = me.open;
   userButton.textContent = `${me.role} · sign out`;
   userButton.title = `tenant ${me.tenant}`;
-  fill(nav, PAGES.filter(([name]) => name !== 'push' || ROLES.indexOf(me.role) >= 1)
-    .map(([name, title]) => h('a', { href: `#/${name}`, 'data-page': name }, title)));
-  show();
+  fill(nav, PAGES.filter((page) => ROLES.indexOf(me.role) >= ROLES.indexOf(page.role ?? 'viewer')).map((page) => h('a', { href: `#/${page.name}`, 'data-page': page.name }, page.title)));
+  return show();
 }
 
 const theme = localStorage.getItem('windlass.theme');
@@ -154,4 +203,5 @@ addEventListener('unhandledrejection', (event) => {
 });
 addEventListener('hashchange', moved);
 addEventListener('keydown', keyed);
+addEventListener('click', (event) => { if (menu.open && !menu.contains(event.target)) menu.open = false; });
 enter();

@@ -85,6 +85,14 @@ setInterval(() => {
 
 export const time = (ms) => (ms === undefined || ms === null ? '–' : Object.assign(document.createElement('w-time'), { ms }));
 
+// A moment by the clock of this computer: the time of today, else the day, too.
+export function clock(ms, now = Date.now()) {
+  const date = new Date(ms);
+  const isToday = date.toDateString() === new Date(now).toDateString();
+  const day = isToday ? '' : `${date.toLocaleDateString('en', { month: 'short', day: 'numeric' })} `;
+  return h('time', { title: exact(ms) }, `${day}${date.toLocaleTimeString('en', { hour: '2-digit', minute: '2-digit', hour12: false })}`);
+}
+
 // A whole number that a double cannot hold, as it was written.
 export class Big {
   constructor(source) { this.source = source; }
@@ -99,31 +107,62 @@ export function parse(text) {
       ? new Big(context.source) : value);
 }
 
-export const stateWord = (job, now = Date.now()) => (job.state === 'ready' && job.run_at > now + 1000 ? 'delayed' : job.state);
+// The word of the API; the browser's clock turns `delayed` and `retrying` into `ready` between two looks.
+export function stateWord(job, now = Date.now()) {
+  if (!['ready', 'delayed', 'retrying'].includes(job.state)) return job.state;
+  if (!(job.run_at > now + 1000)) return 'ready';
+  if (job.state !== 'ready') return job.state;
+  return job.errors?.length ? 'retrying' : 'delayed';
+}
 export const chip = (state) => h('span', { class: `state ${state}` }, state);
 export const link = (path, ...text) => h('a', { href: `#/${path}` }, ...text);
 export const jobsLink = (search, ...text) => link(`jobs?search=${encodeURIComponent(search)}`, ...text);
 // A value of a search word, kept together if need be.
 export const quoted = (value) => (/[\s"\\]/.test(value) ? `"${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"` : value);
 
-export function toast(message, bad = false) {
+// `offer` is a label and what it does, such as Undo.
+export function toast(message, bad = false, offer) {
   let place = document.querySelector('.toasts');
   if (!place) document.body.append((place = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' })));
-  const item = h('div', { class: bad ? 'toast bad' : 'toast' }, message);
+  const button = offer ? h('button', { class: 'small', 'data-offer': offer[0], onclick: () => { item.remove(); offer[1](); } }, offer[0]) : null;
+  const item = h('div', { class: bad ? 'toast bad' : 'toast' }, message, button ? ' ' : null, button);
   place.append(item);
-  setTimeout(() => item.remove(), bad ? 9000 : 4000);
+  setTimeout(() => item.remove(), offer ? 20_000 : bad ? 9000 : 4000);
 }
 
-// Asks before something is done; answers whether to go on.
+// Asks before something is done; answers whether to go on. Enter in a field goes on.
 export function ask(title, body, action, danger = false) {
   return new Promise((resolve) => {
     const dialog = h('dialog', { 'aria-label': title },
-      h('h2', {}, title), h('div', {}, body),
-      h('div', { class: 'buttons' },
-        h('button', { onclick: () => dialog.close('') }, 'Cancel'),
-        h('button', { class: danger ? 'danger' : 'main', id: 'ask-yes', onclick: () => dialog.close('yes') }, action)));
+      h('form', { onsubmit: (event) => { event.preventDefault(); dialog.close('yes'); } },
+        h('h2', {}, title), h('div', {}, body),
+        h('div', { class: 'buttons' },
+          h('button', { type: 'button', onclick: () => dialog.close('') }, 'Cancel'),
+          h('button', { class: danger ? 'danger' : 'main', id: 'ask-yes', type: 'submit' }, action))));
     dialog.addEventListener('close', () => { dialog.remove(); resolve(dialog.returnValue === 'yes'); });
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+export const field = (label, input, hint) => h('label', { class: 'field' }, h('span', {}, label), input, hint ? h('small', {}, hint) : null);
+export const plural = (count, one, many) => `${int(count)} ${count === 1 ? one : many ?? `${one}s`}`;
+
+// `10s`, `5m`, `1h30m`; a bare number is seconds.
+export function milliseconds(text) {
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  const sizes = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)/g)];
+  if (parts.map((part) => part[0]).join('').replace(/\s/g, '') !== text.replace(/\s/g, '') || parts.length === 0) {
+    throw new Error(`“${text}” is not a duration; use the form 10s, 5m or 1h30m`);
+  }
+  return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * sizes[unit], 0));
+}
+
+// A span of time as the fields of this UI read it: 90 minutes are `1h30m`.
+export function durationText(ms) {
+  const units = [['d', 86_400_000], ['h', 3_600_000], ['m', 60_000], ['s', 1000], ['ms', 1]];
+  let left = ms;
+  const parts = units.map(([unit, size]) => { const count = Math.floor(left / size); left -= count * size; return count ? `${count}${unit}` : ''; });
+  return parts.join('') || '0s';
 }

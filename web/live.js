@@ -4,7 +4,7 @@ import { listen } from './api.js';
 
 const KEY = 'windlass.paused';
 // After a look, rest ten times as long as it took: an open page is to cost the server little.
-const rest = (tookMs) => Math.min(5000, Math.max(300, 10 * tookMs));
+const rest = (tookMs, gapMs) => Math.min(5000, Math.max(gapMs, 10 * tookMs));
 const AGAIN_MS = [1000, 2000, 5000, 15000];
 export const live = {
   get paused() { return localStorage.getItem(KEY) === 'yes'; },
@@ -17,7 +17,8 @@ export const live = {
 function tell(word) { dispatchEvent(new CustomEvent('windlass:status', { detail: word })); }
 
 // `load(signal)` looks; `events` is the query of the stream; `heard(kind, data)` may answer true to say "no need to look".
-export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000, heard }) {
+// `gap` is the shortest rest after a look.
+export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000, gap = 300, heard }) {
   let running = null;
   let looked = false;
   let again = 0;
@@ -43,7 +44,7 @@ export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000,
           if (error.status !== 0) console.warn(error.message);
         }
       }
-      later(rest(performance.now() - began), () => {
+      later(rest(performance.now() - began, gap), () => {
         state.busy = false;
         if (state.dirty) { state.dirty = false; state.look(); }
       });

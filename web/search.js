@@ -2,18 +2,27 @@
 import { get } from './api.js';
 import { h, fill, quoted } from './dom.js';
 
-const STATES = ['ready', 'delayed', 'running', 'waiting', 'suspended', 'completed', 'failed', 'cancelled', 'terminating', 'terminated'];
+export const STATES = ['ready', 'delayed', 'retrying', 'running', 'waiting', 'suspended', 'completed', 'failed', 'cancelled', 'terminating', 'terminated'];
 const FIELDS = [
   ['state:', 'failed, running, delayed, …'], ['name:', 'name or pattern: mail*'], ['queue:', 'queue'], ['tag:', 'tag'],
+  ['error:', 'class or message of the last error: error:*timeout*'], ['class:', 'class of the last error'], ['id:', 'id'], ['alias:', 'alias'],
   ['args.', 'value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'],
   ['worker:', 'worker that runs the job'], ['origin:', 'protocol by which the job was pushed'],
 ];
+
+// Terms of a search; quotes keep words together.
+const terms = (search) => search.match(/(?:[^\s"]|"(?:\\.|[^"\\])*"?)+/g) ?? [];
+const isState = (term) => term.startsWith('state:');
+export const statesOf = (search) => terms(search).filter(isState).flatMap((term) => term.slice(6).split(','));
+// The search without its states, and with another one.
+export const withoutState = (search) => terms(search).filter((term) => !isState(term)).join(' ');
+export const withState = (search, state) => [state ? `state:${state}` : '', withoutState(search)].filter(Boolean).join(' ');
 
 export function searchBar(text, go) {
   const list = h('ul', { class: 'suggest', role: 'listbox', id: 'suggestions', hidden: true });
   const input = h('input', {
     id: 'search', type: 'search', value: text, autocomplete: 'off', spellcheck: 'false', role: 'combobox', 'aria-expanded': 'false', 'aria-controls': 'suggestions',
-    'aria-label': 'Search jobs', placeholder: 'state:failed name:mail* queue:default tag:x args.user_id:42 age>1h text',
+    'aria-label': 'Search jobs', placeholder: 'id, alias, state:failed error:*timeout* name:mail* queue:default args.user_id:42 age>1h text',
     oninput: suggest, onfocus: suggest, onkeydown: keyed, onblur: () => setTimeout(close, 150),
   });
   let chosen = -1;

@@ -11,9 +11,9 @@ export default function blobs(root, where, { me }) {
     label: 'Blobs', key: (blob) => `${blob.tenant}/${blob.sha256}`, empty: 'no blobs',
     columns: [
       { title: 'SHA-256', class: 'name', cell: (blob) => h('code', { title: `SHA-1 ${blob.sha1}` }, blob.sha256) },
-      ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (blob) => blob.tenant }] : []),
-      { title: 'Size', class: 'num', cell: (blob) => size(blob.bytes) },
-      { title: 'Uploaded', class: 'nowrap', cell: (blob) => time(blob.stored_at) },
+      { title: 'Tenant', class: 'wide', differs: (blob) => blob.tenant, cell: (blob) => blob.tenant },
+      { title: 'Size', class: 'num', sort: (blob) => blob.bytes, cell: (blob) => size(blob.bytes) },
+      { title: 'Uploaded', class: 'nowrap', sort: (blob) => blob.stored_at, cell: (blob) => time(blob.stored_at) },
       ...(me.payloads ? [{ title: 'Jobs', class: 'wide nowrap', cell: (blob) => [jobsLink(blob.sha1, 'by SHA-1'), ' ', jobsLink(blob.sha256, 'by SHA-256')] }] : []),
     ],
   });

@@ -1,11 +1,14 @@
 import { call, get } from '../api.js';
-import { ask, fill, h, int, toast } from '../dom.js';
+import { ask, fill, h, int, short, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { table } from '../table.js';
 
 const KINDS = [['name_glob', 'name matches'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON matcher']];
 
 const QUOTA = [['jobs', 'unfinished jobs'], ['payload_bytes', 'payload bytes'], ['blob_bytes', 'blob bytes'], ['handlers', 'handlers'], ['requests_in_flight', 'concurrent requests'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'handler seconds per minute']];
+
+// Rounded from a thousand million on: longer numbers do not fit on a phone.
+const size = (value) => h('span', { title: int(value) }, value < 1e9 ? int(value) : short(value));
 
 function about(matcher) {
   const [[key, value] = []] = Object.entries(matcher);
@@ -27,12 +30,12 @@ export default function limits(root, where, { me, may }) {
   const rows = table({
     label: 'Limits', key: (limit) => limit.id, empty: 'no limits',
     columns: [
-      { title: 'Limit', class: 'name', cell: (limit) => [limit.id, h('div', { class: 'narrow soft' }, about(limit.matcher), limit.rate ? `, ${speed(limit)}` : '')] },
+      { title: 'Limit', class: 'name', sort: (limit) => limit.id, cell: (limit) => [limit.id, h('div', { class: 'narrow soft' }, about(limit.matcher), limit.rate ? `, ${speed(limit)}` : '')] },
       { title: 'Jobs', class: 'name wide', cell: (limit) => about(limit.matcher) },
       { title: 'Rate', class: 'num wide', cell: (limit) => (limit.rate ? speed(limit) : '–') },
       { title: 'Running', class: 'num', cell: running },
-      { title: 'Waiting', class: 'num wide', cell: (limit) => int(limit.waiting ?? 0) },
-      { title: 'Held back', class: 'num', cell: (limit) => (limit.held ? h('b', {}, int(limit.held)) : h('span', { class: 'zero' }, '0')) },
+      { title: 'Waiting', class: 'num wide', sort: (limit) => limit.waiting ?? 0, cell: (limit) => int(limit.waiting ?? 0) },
+      { title: 'Held back', class: 'num', sort: (limit) => limit.held ?? 0, cell: (limit) => (limit.held ? h('b', {}, int(limit.held)) : h('span', { class: 'zero' }, '0')) },
       { title: 'Per', class: 'wide', cell: (limit) => (limit.group_by?.length ? limit.group_by.map((path) => path.join('.')).join(', ') : '–') },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (limit) => h('div', { class: 'row-buttons' }, h('button', { class: 'small', onclick: () => edit(limit) }, 'Change'), h('button', { class: 'small danger', 'aria-label': `Remove ${limit.id}`, onclick: () => remove(limit) }, 'Remove')) }] : []),
     ],
@@ -42,8 +45,8 @@ export default function limits(root, where, { me, may }) {
     label: 'Quota', key: (row) => row.key,
     columns: [
       { title: 'Resource', class: 'name', cell: (row) => row.label },
-      { title: 'In use', class: 'num', cell: (row) => (row.now === undefined ? '–' : int(row.now)) },
-      { title: 'Quota', class: 'num', cell: (row) => int(row.max) },
+      { title: 'In use', class: 'num', cell: (row) => (row.now === undefined ? '–' : size(row.now)) },
+      { title: 'Quota', class: 'num', cell: (row) => size(row.max) },
       ...(may('admin') ? [{ title: '', class: 'right', cell: (row) => h('button', { class: 'small', 'aria-label': `Change the quota of ${row.label}`, onclick: () => editQuota(row) }, 'Change') }] : []),
     ],
   });

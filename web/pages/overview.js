@@ -6,7 +6,7 @@ import { table } from '../table.js';
 import { firstSteps } from './push.js';
 
 const STATES = [
-  ['ready', 'blue'], ['delayed', 'amber'], ['running', 'violet'], ['waiting', 'amber'], ['failed', 'red'], ['completed', 'green'], ['cancelled', 'grey'],
+  ['ready', 'blue'], ['delayed', 'amber'], ['retrying', 'amber'], ['running', 'violet'], ['waiting', 'amber'], ['failed', 'red'], ['completed', 'green'], ['cancelled', 'grey'],
   ['suspended', 'amber', true], ['terminating', 'red', true], ['terminated', 'grey', true],
 ];
 const SPANS = [['15m', '15 minutes'], ['24h', '24 hours'], ['30d', '30 days']];
@@ -22,7 +22,7 @@ export default function overview(root, where, { me, may }) {
   const buttons = SPANS.map(([value, label]) => h('button', { class: 'small', 'data-span': value, 'aria-pressed': String(value === shown), onclick: () => choose(value) }, label));
   const start = h('div', { hidden: true });
   const queues = table({
-    label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet', columns: queueColumns(wholeServer),
+    label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet', columns: queueColumns().map(({ sort, ...column }) => column),
   });
   const tenants = table({
     label: 'Tenants', key: (tenant) => tenant.tenant,
@@ -42,7 +42,7 @@ export default function overview(root, where, { me, may }) {
   let began = false;
   async function load(signal) {
     const [stats, all, history] = await Promise.all([get('stats', {}, signal), get('queues', {}, signal), wholeServer ? past(shown, signal) : null]);
-    const total = STATES.reduce((sum, [state]) => sum + stats.totals[state], 0);
+    const total = STATES.reduce((sum, [state]) => sum + (stats.totals[state] ?? 0), 0);
     if (!began && total === 0 && may('worker')) fill(start, firstSteps(me));
     start.hidden = total > 0 || !may('worker');
     began = true;
@@ -54,7 +54,7 @@ export default function overview(root, where, { me, may }) {
 
   function showStates(totals) {
     for (const [state, colour, rare] of STATES) {
-      if (rare && !totals[state]) { values.get(state)?.closest('.tile').remove(); values.delete(state); continue; }
+      if (totals[state] === undefined || (rare && !totals[state])) { values.get(state)?.closest('.tile').remove(); values.delete(state); continue; }
       if (!values.has(state)) {
         const value = h('div', { class: 'value' });
         values.set(state, value);
@@ -104,13 +104,17 @@ export default function overview(root, where, { me, may }) {
 
 export const number = (value) => h('span', { class: value ? '' : 'zero' }, int(value));
 
-export function queueColumns(wholeServer) {
+export const queueLink = (queue) => link(`queue/${encodeURIComponent(queue.queue)}?tenant=${encodeURIComponent(queue.tenant)}`, queue.queue);
+
+export function queueColumns() {
   return [
-    { title: 'Queue', class: 'name', cell: (queue) => [link(`jobs?search=${encodeURIComponent(`queue:${quoted(queue.queue)}${queue.tenant === 'default' || !wholeServer ? '' : ` tenant:${quoted(queue.tenant)}`}`)}`, queue.queue), queue.paused ? [' ', h('span', { class: 'state paused' }, 'paused')] : null] },
-    ...(wholeServer ? [{ title: 'Tenant', class: 'wide', cell: (queue) => queue.tenant }] : []),
-    ...['ready', 'delayed', 'running', 'failed'].map((state) => ({ title: state, class: state === 'delayed' ? 'num wide' : 'num', cell: (queue) => number(queue[state]) })),
-    { title: 'completed', class: 'num wide', cell: (queue) => number(queue.completed) },
-    { title: 'oldest', class: 'num', cell: (queue) => (queue.oldest_ms === null ? '–' : span(queue.oldest_ms)) },
+    { title: 'Queue', class: 'name', sort: (queue) => queue.queue, cell: (queue) => [queueLink(queue), queue.paused ? [' ', h('span', { class: 'state paused' }, 'paused')] : null] },
+    { title: 'Tenant', class: 'wide', sort: (queue) => queue.tenant, differs: (queue) => queue.tenant, cell: (queue) => queue.tenant },
+    ...['ready', 'delayed', 'retrying', 'running', 'failed', 'completed'].map((state) => ({
+      title: state, class: ['ready', 'running', 'failed'].includes(state) ? 'num' : 'num wide', sort: (queue) => queue[state] ?? 0,
+      cell: (queue) => (queue[state] ? link(`jobs?search=${encodeURIComponent(`state:${state} queue:${quoted(queue.queue)}`)}`, int(queue[state])) : number(0)),
+    })),
+    { title: 'oldest', class: 'num', sort: (queue) => queue.oldest_ms, cell: (queue) => (queue.oldest_ms === null ? '–' : span(queue.oldest_ms)) },
   ];
 }
 

@@ -1,27 +1,13 @@
-import { post, server, token } from '../api.js';
-import { h, fill, link, toast } from '../dom.js';
-
-function field(label, input, hint) {
-  return h('label', { class: 'field' }, h('span', {}, label), input, hint ? h('small', {}, hint) : null);
-}
-
-// `10s`, `5m`, `1h30m`; a bare number is seconds.
-function milliseconds(text) {
-  if (/^\d+$/.test(text)) return Number(text) * 1000;
-  const sizes = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)/g)];
-  if (parts.map((part) => part[0]).join('').replace(/\s/g, '') !== text.replace(/\s/g, '') || parts.length === 0) {
-    throw new Error(`“${text}” is not a duration; use the form 10s, 5m or 1h30m`);
-  }
-  return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * sizes[unit], 0));
-}
+import { get, post, server, token } from '../api.js';
+import { field, fill, h, link, milliseconds, toast } from '../dom.js';
+import { payloadInput, payloadText, tagList } from '../edit.js';
 
 export default function push(root, where, { me }) {
   const from = where.query;
+  const body = payloadInput('push');
   const inputs = {
     name: h('input', { id: 'push-name', required: true, value: from.get('name') ?? '', placeholder: 'mail' }),
     queue: h('input', { id: 'push-queue', value: from.get('queue') ?? '', placeholder: 'default' }),
-    payload: h('textarea', { id: 'push-payload', rows: 8, placeholder: '{"to": "ann@example.org"}' }),
     delay: h('input', { id: 'push-delay', placeholder: '10s, 5m, 1h30m' }),
     priority: h('input', { type: 'number', id: 'push-priority', placeholder: '0' }),
     retry: h('input', { type: 'number', id: 'push-retry', min: '1', placeholder: '10' }),
@@ -35,18 +21,14 @@ export default function push(root, where, { me }) {
     event.preventDefault();
     const value = (key) => inputs[key].value.trim();
     try {
-      const job = { name: value('name') };
-      const text = inputs.payload.value;
-      if (text.trim()) {
-        try { job.payload = JSON.parse(text); } catch { job.payload = text; job.format = 'text'; }
-      }
+      const job = { name: value('name'), ...body.read() };
       if (value('queue')) job.queue = value('queue');
       if (value('delay')) job.delay_ms = milliseconds(value('delay'));
       if (value('priority')) job.priority = Number(value('priority'));
       if (value('retry')) job.retry = Number(value('retry'));
       if (value('repeat')) job.repeat = value('repeat');
       if (value('unique')) job.unique = value('unique');
-      if (value('tags')) job.tags = value('tags').split(',').map((tag) => tag.trim()).filter(Boolean);
+      if (value('tags')) job.tags = tagList(value('tags'));
       const answer = await post('jobs', job);
       const was = answer.existing.length > 0;
       fill(done, h('div', { class: 'notice' }, was ? 'A job with this unique key exists already: ' : 'Pushed: ', link(`job/${answer.id}`, `job ${answer.id}`)));
@@ -55,15 +37,25 @@ export default function push(root, where, { me }) {
     }
   }
 
+  // The form of a job like another one.
+  async function fillFrom(id) {
+    const job = await get(`jobs/${encodeURIComponent(id)}`);
+    const values = { name: job.name, queue: job.queue, priority: job.priority || '', retry: job.max_attempts ?? '', tags: (job.tags ?? []).join(', ') };
+    for (const [key, value] of Object.entries(values)) inputs[key].value = value;
+    body.set(payloadText(job), job.format === 'text');
+    const lost = !['json', 'text', undefined].includes(job.format) || job.hidden;
+    fill(done, h('div', { class: lost ? 'notice warn' : 'notice' }, 'Filled with ', link(`job/${job.id}`, `job ${job.id}`), lost ? ', without its payload, which cannot be edited here.' : '.'));
+  }
+
   const form = h('form', { class: 'card', onsubmit: send },
-    h('div', { class: 'grid' }, field('Name', inputs.name, 'workers claim jobs by name'), field('Queue', inputs.queue)),
-    field('Payload', inputs.payload, 'JSON, or text if it does not parse as JSON'),
+    h('div', { class: 'grid' }, field('Name', inputs.name, 'workers claim jobs by name'), field('Queue', inputs.queue)), body.nodes,
     h('div', { class: 'grid' },
       field('Delay', inputs.delay, 'before the job may run'), field('Priority', inputs.priority, 'smaller numbers run first'), field('Attempts', inputs.retry, 'including the first'),
       field('Repeat', inputs.repeat, 'interval or cron rule'), field('Unique key', inputs.unique, 'at most one unfinished job per key'), field('Tags', inputs.tags)),
     h('button', { class: 'main', type: 'submit', id: 'push-send' }, 'Push'));
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'New job')), done,
     h('div', { class: 'side' }, form, h('section', { class: 'card' }, h('h2', {}, 'Push from a terminal'), snippets(me))));
+  if (from.get('from')) fillFrom(from.get('from')).catch((error) => fill(done, h('div', { class: 'notice bad', role: 'alert' }, error.message)));
 }
 
 function snippet(title, text) {

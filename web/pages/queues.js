@@ -6,12 +6,12 @@ import { queueColumns } from './overview.js';
 
 export default function queues(root, where, { me, may }) {
   const rows = table({
-    label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet',
+    label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet', href: (queue) => `#/queue/${encodeURIComponent(queue.queue)}?tenant=${encodeURIComponent(queue.tenant)}`,
     columns: [
-      ...queueColumns(me.role === 'admin'),
-      { title: 'pushed', class: 'num wide', cell: (queue) => (queue.pushed_per_s ? `${rate(queue.pushed_per_s)}/s` : '–') },
-      { title: 'claimed', class: 'num wide', cell: (queue) => (queue.claimed_per_s ? `${rate(queue.claimed_per_s)}/s` : '–') },
-      { title: 'empty in', class: 'num wide', cell: (queue) => emptyIn(queue) },
+      ...queueColumns(),
+      { title: 'pushed', class: 'num wide', sort: (queue) => queue.pushed_per_s, cell: (queue) => (queue.pushed_per_s ? `${rate(queue.pushed_per_s)}/s` : '–') },
+      { title: 'claimed', class: 'num wide', sort: (queue) => queue.claimed_per_s, cell: (queue) => (queue.claimed_per_s ? `${rate(queue.claimed_per_s)}/s` : '–') },
+      { title: 'empty in', class: 'num wide', sort: (queue) => queue.empty_in_ms, cell: (queue) => emptyIn(queue) },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (queue) => h('button', { class: 'small', 'aria-label': `${queue.paused ? 'Resume' : 'Pause'} ${queue.queue}`, onclick: (event) => turn(queue, event.currentTarget) }, queue.paused ? 'Resume' : 'Pause') }] : []),
     ],
   });

@@ -3,7 +3,7 @@ import { chip, exact, fill, h, link, stateWord, time, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { table } from '../table.js';
 
-export default function schedules(root, where, { me, may }) {
+export default function schedules(root, where, { may }) {
   const cursor = where.query.get('cursor') ?? '';
   const rows = table({
     label: 'Schedules', key: (job) => job.id, empty: 'no repeating jobs; push one with a repeat rule, such as every 5m', href: (job) => `#/job/${job.id}`,
@@ -11,7 +11,7 @@ export default function schedules(root, where, { me, may }) {
       { title: 'Id', class: 'num id', cell: (job) => link(`job/${job.id}`, job.id) },
       { title: 'Name', class: 'name', cell: (job) => link(`job/${job.id}`, job.name) },
       { title: 'Queue', class: 'wide', cell: (job) => job.queue },
-      ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (job) => job.tenant }] : []),
+      { title: 'Tenant', class: 'wide', differs: (job) => job.tenant, cell: (job) => job.tenant },
       { title: 'State', class: 'wide', cell: (job) => chip(stateWord(job)) },
       { title: 'Rule', cell: (job) => h('code', {}, job.repeat) },
       {

@@ -35,13 +35,13 @@ export default function workers(root, where, { me, may }) {
   const rows = table({
     label: 'Workers', key: (worker) => worker.key, empty: 'no workers: none has a job, is registered, or waits for jobs under a name',
     columns: [
-      { title: 'Worker', class: 'name who', cell: (worker) => [worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'unnamed'), worker.registered?.address ? h('div', { class: 'soft' }, worker.registered.address) : null] },
+      { title: 'Worker', class: 'name who', sort: (worker) => worker.worker, cell: (worker) => [worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'unnamed'), worker.registered?.address ? h('div', { class: 'soft' }, worker.registered.address) : null] },
       { title: 'State', cell: condition },
       { title: 'Protocol', class: 'wide', cell: (worker) => worker.by.join(', ') || '–' },
-      ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (worker) => worker.tenant }] : []),
-      { title: 'Running', class: 'num', cell: (worker) => `${int(worker.holds)}${worker.registered ? ` of ${int(worker.registered.slots)}` : ''}` },
-      { title: 'Since', class: 'nowrap wide', cell: (worker) => time(worker.since) },
-      { title: 'Last heartbeat', class: 'nowrap', cell: (worker) => (worker.claims ? 'now' : time(worker.last_sign || undefined)) },
+      { title: 'Tenant', class: 'wide', differs: (worker) => worker.tenant, cell: (worker) => worker.tenant },
+      { title: 'Running', class: 'num', sort: (worker) => worker.holds, cell: (worker) => `${int(worker.holds)}${worker.registered ? ` of ${int(worker.registered.slots)}` : ''}` },
+      { title: 'Since', class: 'nowrap wide', sort: (worker) => worker.since, cell: (worker) => time(worker.since) },
+      { title: 'Last heartbeat', class: 'nowrap', sort: (worker) => worker.last_sign, cell: (worker) => (worker.claims ? 'now' : time(worker.last_sign || undefined)) },
       { title: 'Jobs', class: 'wide', cell: (worker) => [worker.jobs.slice(0, 5).map((job, index) => [index ? ', ' : '', link(`job/${job.id}`, `${job.name} #${job.id}`)]), worker.holds > 5 ? ` and ${int(worker.holds - 5)} more` : ''] },
       ...(may('operator') ? [{ title: '', class: 'right', cell: buttons }] : []),
     ],

@@ -133,9 +133,9 @@ pub static CALLS: &[Route] = &[
         .with_params(&[TENANT]).with_optional_request::<blobs::BlobGc>(blobs::EXAMPLES).with_response::<blobs::UnnamedBlobs<'_>>(200),
     get("/api/v1/stats", Viewer, call!(stats::stats), "Job totals, rates over the last minute, uptime")
         .with_params(&[TENANT]).with_response::<stats::Stats<'_>>(200),
-    get("/api/v1/history", Viewer, call!(history::history), "Numbers of jobs pushed, claimed, finished and failed over time; empty unless the caller is an \
-     admin")
-        .with_params(&[SPAN]).with_response::<history::HistoryAnswer>(200),
+    get("/api/v1/history", Viewer, call!(history::history), "Numbers of jobs pushed, claimed, finished and failed over time; without `queue`, empty unless \
+     the caller is an admin")
+        .with_params(&[SPAN, ONE_QUEUE, TENANT]).with_response::<history::HistoryAnswer>(200),
     get("/api/v1/me", Viewer, call!(me::me), "Role and rights of the caller").with_response::<me::Me<'_>>(200),
     get("/api/v1/workers", Viewer, call!(workers::workers), "Workers that hold jobs, have registered, or wait for jobs")
         .with_params(&[TENANT]).with_response::<workers::Workers<'_>>(200),

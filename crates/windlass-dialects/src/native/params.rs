@@ -39,6 +39,8 @@ pub(super) const SEARCH: Param = text(
      `tenant:`, `worker:`, `origin:` and `age<`. Any other word is searched for in the payload. Use \
      quotes for values with spaces.",
 );
+pub(super) const ONE_QUEUE: Param =
+    text("queue", "Only this queue, of the tenant of the caller or of `tenant`; needs `span=15m`.");
 pub(super) const SPAN: Param = other(
     "span",
     "15m: the last 15 minutes, in steps of seconds; 30d: the last 30 days, in steps of hours.",

@@ -1,9 +1,11 @@
 //! Rates and latencies over the last minute, and counters of the last fifteen minutes.
 
+pub(super) mod queue_steps;
 #[cfg(test)]
 mod tests;
 
 use parking_lot::Mutex;
+use queue_steps::QueueSteps;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ const READINGS_MAX: usize = 181;
 #[derive(Default)]
 pub struct Rates {
     readings: Mutex<VecDeque<Reading>>,
+    queue_steps: QueueSteps,
 }
 
 #[derive(Clone)]
@@ -80,6 +83,7 @@ impl Rates {
     }
 
     fn keep(&self, reading: Reading) {
+        self.queue_steps.sample(reading.at, reading.time, &reading.queues);
         let mut readings = self.readings.lock();
         if readings.len() == READINGS_MAX {
             readings.pop_front();
@@ -122,6 +126,11 @@ impl Rates {
             (key, flow)
         };
         meters.queues.all().into_iter().map(flow).collect()
+    }
+
+    /// End of the first step, and the traffic of a queue in each step of the last fifteen minutes.
+    pub fn recent_of(&self, tenant: &Tenant, queue: &Queue) -> (Option<Timestamp>, Vec<Traffic>) {
+        self.queue_steps.of(tenant, queue)
     }
 
     /// Latencies over the last minute: from due to claimed, and from claimed to reported. `None`: no values.

@@ -165,6 +165,7 @@ async fn answers_fit_their_schemas() {
         ("GET", "/api/v1/me", "/api/v1/me", String::new(), 200),
         ("GET", "/api/v1/history", "/api/v1/history", String::new(), 200),
         ("GET", "/api/v1/history?span=15m", "/api/v1/history", String::new(), 200),
+        ("GET", "/api/v1/history?span=15m&queue=q", "/api/v1/history", String::new(), 200),
         ("POST", "/api/v1/jobs", "/api/v1/jobs", r#"{"jobs":[{"name":"r","repeat":"every 5m"},{"name":"w"}]}"#.into(), 201),
         ("POST", "/api/v1/claim", "/api/v1/claim", r#"{"name":"w","worker":"w1"}"#.into(), 200),
         ("GET", "/api/v1/workers", "/api/v1/workers", String::new(), 200),

@@ -157,6 +157,16 @@ async fn viewers_see_no_payloads_where_they_are_hidden_and_cannot_search_them() 
     }
     // The counts of the whole server are hidden from a tenant.
     assert_eq!(server.call_as(viewer, "GET", "/api/v1/history", "").await.json()["pushed"], json!([]));
+    // The history of a queue is for everybody who sees the queue.
+    let of_queue = server.call_as(viewer, "GET", "/api/v1/history?span=15m&queue=q", "").await;
+    assert_eq!((of_queue.status, &of_queue.json()["step_ms"]), (200, &json!(30_000)), "{}", of_queue.text());
+    for path in ["/api/v1/history?queue=q", "/api/v1/history?span=30d&queue=q"] {
+        assert_eq!(server.call_as(viewer, "GET", path, "").await.status, 400, "{path}");
+    }
+    assert_eq!(
+        server.call_as(viewer, "GET", "/api/v1/history?span=15m&queue=q&tenant=other", "").await.status,
+        403
+    );
     let me = server.call_as(viewer, "GET", "/api/v1/me", "").await.json();
     assert_eq!((&me["role"], &me["payloads"], &me["open"]), (&json!("viewer"), &json!(false), &json!(false)));
 }

@@ -3,6 +3,7 @@
 use crate::native::State;
 use crate::native::errors::ApiError;
 use crate::native::history::{HOUR_MS, last_hours};
+use crate::native::rates::queue_steps::STEP;
 use crate::native::rates::{Counts, EVERY};
 use crate::native::reply::{Answer, reply};
 use crate::native::request::Params;
@@ -11,6 +12,7 @@ use crate::route::Call;
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use windlass_core::Queue;
 
 /// Counters for each step of a span of time, oldest first.
 #[derive(Serialize, JsonSchema)]
@@ -25,14 +27,17 @@ pub(super) struct HistoryAnswer {
     pushed: Vec<u64>,
     /// Jobs claimed in each step.
     claimed: Vec<u64>,
-    /// Runs finished in each step.
+    /// Runs finished in each step; empty for a single queue.
     finished: Vec<u64>,
-    /// Runs failed in each step.
+    /// Runs failed in each step; empty for a single queue.
     failed: Vec<u64>,
 }
 
 pub(super) async fn history(call: Call) -> Answer {
     let params = Params::of(&call)?;
+    if let Some(queue) = params.text("queue") {
+        return of_queue(&call, &params, &Queue::new(queue)?);
+    }
     let server = &call.server;
     // Figures of the whole server are for admins only.
     let is_theirs = call.caller.tenants_for(None)?.is_none();
@@ -53,4 +58,24 @@ pub(super) async fn history(call: Call) -> Answer {
         std::array::from_fn(|index| steps.iter().map(|counts: &Counts| counts[index]).collect());
     let answer = HistoryAnswer { from: from.into(), step_ms, pushed, claimed, finished, failed };
     reply(&call, StatusCode::OK, 64 + steps.len() * 16, &answer)
+}
+
+/// History of one queue, for everybody who may see the queue.
+fn of_queue(call: &Call, params: &Params, queue: &Queue) -> Answer {
+    if params.text("span") != Some("15m") {
+        return Err(ApiError::bad_request("the history of a queue needs `span=15m`"));
+    }
+    let tenant = call.caller.tenant_for(params.tenant())?;
+    let is_seen = call.caller.scope.touches_queue(queue);
+    let (from, steps) = call.server.state::<State>().rates.recent_of(&tenant, queue);
+    let steps = if is_seen { steps } else { Vec::new() };
+    let answer = HistoryAnswer {
+        from: from.unwrap_or_else(|| call.engine.now()).into(),
+        step_ms: STEP.as_millis() as i64,
+        pushed: steps.iter().map(|traffic| traffic.pushed).collect(),
+        claimed: steps.iter().map(|traffic| traffic.claimed).collect(),
+        finished: Vec::new(),
+        failed: Vec::new(),
+    };
+    reply(call, StatusCode::OK, 64 + steps.len() * 16, &answer)
 }

@@ -16,16 +16,19 @@ fn some_of_everything(server: &Server) {
     server.call("PUT", "/api/v1/limits/mail-per-user", Some(body));
 }
 
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 13] = [
     ("", "images"),
     ("jobs", "image.resize"),
     ("jobs?search=state%3Afailed", "mail.welcome"),
     ("job/1", "it broke"),
     ("queues", "images"),
+    ("queue/images", "Running longest"),
     ("schedules", "report.daily"),
     ("limits", "mail-per-user"),
     ("workers", "worker-1"),
     ("blobs", "no blobs"),
+    ("handlers", "no handlers"),
+    ("nonsense", "Page not found"),
     ("push", "New job"),
 ];
 
@@ -57,6 +60,11 @@ const CONTRAST: &str = r"(() => {
 const NAMELESS: &str = "[...document.querySelectorAll('button, input, select, textarea, a')].filter((e) => e.checkVisibility() \
     && !e.textContent.trim() && !e.getAttribute('aria-label') && !e.labels?.length && !e.title).map((e) => e.outerHTML)";
 
+/// Buttons that are not wholly within the window.
+const CUT_OFF: &str = "[...document.querySelectorAll('main button, main a.button, header button, header summary')].filter((e) => \
+    { const box = e.getBoundingClientRect(); return e.checkVisibility() && box.width > 0 && (box.left < -0.5 || box.right > innerWidth + 0.5); }) \
+    .map((e) => e.outerHTML)";
+
 #[test]
 fn every_page_fits_every_screen_in_both_colours_and_can_be_read() {
     let server = Server::start(&[]);
@@ -76,6 +84,7 @@ fn every_page_fits_every_screen_in_both_colours_and_can_be_read() {
                 let contrast = browser.js(CONTRAST);
                 assert!(contrast[0].as_f64().unwrap() >= 4.5, "{what}: {contrast}");
                 assert_eq!(browser.js(NAMELESS), json!([]), "{what}");
+                assert_eq!(browser.js(CUT_OFF), json!([]), "{what}");
                 browser.picture(&what.replace(['/', '?', '=', '%', ' '], "-"));
             }
         }

@@ -1,10 +1,13 @@
 //! Web UI in a real browser, against a real server.
 
 mod access;
+mod acting;
 mod driver;
 mod habits;
 mod pages;
 mod proxy;
+mod shape;
+mod triage;
 
 use crate::server::Server;
 use driver::{Browser, DESK, Look, PHONE};
