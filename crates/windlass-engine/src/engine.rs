@@ -14,7 +14,7 @@ use crate::shutdown::{InFlight, Shutdown};
 use crate::tables::family_locks::FamilyLocks;
 use crate::tables::lease_watch::LeaseWatch;
 use crate::tables::leases::Leases;
-use crate::tables::settle_waiters::Registry;
+use crate::tables::settle_waiters::SettleWaiters;
 use crate::tables::timers::Timers;
 use crate::tenants::limits::LimitTables;
 use crate::tenants::quota::Quotas;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub(crate) timers: Arc<Timers>,
     pub(crate) limits: Arc<LimitTables>,
     pub(crate) quotas: Quotas,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) settle_waiters: Arc<SettleWaiters>,
     pub(crate) lease_watch: LeaseWatch,
     pub(crate) family_locks: FamilyLocks,
     pub(crate) job_queues: JobQueues,
@@ -98,7 +98,7 @@ impl Engine {
             limits: Arc::new(limits),
             quotas: Quotas::new(&options),
             options,
-            registry: Arc::default(),
+            settle_waiters: Arc::default(),
             lease_watch: LeaseWatch::default(),
             family_locks: FamilyLocks::new(),
             job_queues: JobQueues::default(),
@@ -249,7 +249,7 @@ impl Engine {
         wait_ms: u64,
     ) -> Result<Waited, EngineError> {
         // Registered before the query, so that no end between the two is missed.
-        let mut watcher = self.inner.registry.watch(id);
+        let mut watcher = self.inner.settle_waiters.watch(id);
         let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(Waited::Unknown) };
         if job.state().is_settled() {
             return Ok(Waited::Settled(job));
@@ -301,23 +301,23 @@ impl Engine {
 
     /// Pauses or resumes a queue. A paused queue hands out no jobs; running jobs continue.
     pub async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         self.check_queue(queue)?;
-        Ok(visit.store.set_paused(tenant, queue, paused).await?)
+        Ok(in_flight.store.set_paused(tenant, queue, paused).await?)
     }
 
     /// Writes a small durable value that belongs to no job, such as a registration; `None` deletes it. `key`
     /// begins with the name of its owner.
     pub async fn put_note(&self, key: &str, value: Option<Vec<u8>>) -> Result<(), EngineError> {
-        let visit = self.inner.enter()?;
-        Ok(visit.store.put_setting(&format!("{NOTES}{key}"), value).await?)
+        let in_flight = self.inner.enter()?;
+        Ok(in_flight.store.put_setting(&format!("{NOTES}{key}"), value).await?)
     }
 
     /// Deletes these notes in one commit.
     pub async fn drop_notes(&self, keys: &[String]) -> Result<(), EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         let settings = keys.iter().map(|key| (format!("{NOTES}{key}"), None)).collect();
-        visit.commit(vec![Step { settings, ..Step::default() }], visit.now()).await?;
+        in_flight.commit(vec![Step { settings, ..Step::default() }], in_flight.now()).await?;
         Ok(())
     }
 
@@ -329,17 +329,17 @@ impl Engine {
         expected: Option<Vec<u8>>,
         value: Vec<u8>,
     ) -> Result<bool, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         let key = format!("{NOTES}{key}");
-        if let Some(shared) = visit.store.shared() {
+        if let Some(shared) = in_flight.store.shared() {
             return Ok(shared.swap_setting(&key, expected, value).await?);
         }
-        let _turn = visit.swapping.lock().await;
-        let found = visit.store.settings(&key).await?;
+        let _turn = in_flight.swapping.lock().await;
+        let found = in_flight.store.settings(&key).await?;
         let is_expected =
             found.into_iter().find(|(known, _)| *known == key).map(|(_, value)| value) == expected;
         if is_expected {
-            visit.store.put_setting(&key, Some(value)).await?;
+            in_flight.store.put_setting(&key, Some(value)).await?;
         }
         Ok(is_expected)
     }
@@ -444,9 +444,9 @@ impl Inner {
 
     /// Counts the call before checking for a shutdown, because a shutdown waits for all counted calls.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, EngineError> {
-        let visit = InFlight::new(self);
+        let in_flight = InFlight::new(self);
         self.open()?;
-        Ok(visit)
+        Ok(in_flight)
     }
 
     pub(crate) async fn commit(

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::{Body, Job, JobId, JobSpec, NameMatch, Queue, Scope, Tenant, Timestamp};
+use windlass_core::{Body, Job, JobId, JobSpec, Name, NameMatch, Queue, Scope, Tenant, Timestamp};
 
 /// Change of one job from one version to the next. `before.version` is the optimistic lock.
 #[derive(Clone, Debug)]
@@ -180,6 +180,9 @@ pub struct LimitUse {
     pub bucket: Option<Vec<u8>>,
 }
 
+/// Jobs that a claim asks for: tenant, queues, names, scope and priority.
+pub type Wanted<'a> = (&'a Tenant, &'a [Queue], &'a NameMatch, &'a Scope, Option<i32>);
+
 #[derive(Clone)]
 pub struct ClaimAsk {
     pub tenant: Tenant,
@@ -200,6 +203,17 @@ pub struct ClaimAsk {
 }
 
 impl ClaimAsk {
+    pub fn wanted(&self) -> Wanted<'_> {
+        (&self.tenant, &self.queues, &self.names, &self.scope, self.priority)
+    }
+
+    /// True if the claim asks for jobs of this queue and name.
+    pub fn fits(&self, queue: &Queue, name: &Name) -> bool {
+        (self.queues.is_empty() || self.queues.contains(queue))
+            && self.names.matches(name)
+            && self.scope.allows(queue, name)
+    }
+
     /// Random part of one job's token.
     pub fn random(&self, id: JobId) -> u16 {
         // SplitMix64's finalizer: every bit of the seed and the id affects every bit of the result.

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
@@ -64,6 +64,8 @@ struct Shared {
     script: Mutex<VecDeque<(Option<Call>, Kind)>>,
     /// Jobs that their next load does not find.
     hidden: Mutex<Vec<JobId>>,
+    /// Claims so far.
+    claims: AtomicUsize,
     /// Calls held since the last release.
     held: watch::Sender<usize>,
     /// Number of releases; a held call waits until it exceeds the number at its arrival.
@@ -73,7 +75,8 @@ struct Shared {
 impl Faults {
     fn new() -> Faults {
         let (held, releases) = (watch::Sender::new(0), watch::Sender::new(0));
-        let shared = Shared { script: Mutex::default(), hidden: Mutex::default(), held, releases };
+        let claims = AtomicUsize::new(0);
+        let shared = Shared { script: Mutex::default(), hidden: Mutex::default(), claims, held, releases };
         Faults { shared: Arc::new(shared) }
     }
 
@@ -95,6 +98,11 @@ impl Faults {
     /// Number of faults that have not happened yet.
     pub fn pending(&self) -> usize {
         self.script().len() + self.hidden().len()
+    }
+
+    /// Number of claims that the store was asked for.
+    pub fn claims(&self) -> usize {
+        self.shared.claims.load(Ordering::SeqCst)
     }
 
     /// Removes all faults and releases held calls.
@@ -201,6 +209,7 @@ impl Store for FaultyStore {
     }
 
     async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
+        self.faults.shared.claims.fetch_add(1, Ordering::SeqCst);
         self.faults.play(Call::Claim, self.inner.claim(ask, now)).await
     }
 

@@ -58,11 +58,11 @@ use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Receives notice that jobs with this tenant, queue and name (an address) became claimable. Called after the
-/// commit on the thread that wrote: must return quickly. The embedded store calls it once per job, other
-/// stores once per address and commit; a call may be needless.
+/// Receives notice that jobs with this tenant, queue and name (an address) became claimable. Only the store
+/// gives it: once per address and commit, after the commit, on the thread that wrote. Must return quickly.
 pub trait Listener: Send + Sync {
-    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name);
+    /// `count`: number of the jobs, or more if some of them were claimed meanwhile; `None`: any number.
+    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: Option<usize>);
 }
 
 /// Life of a job, from its insertion to its deletion.

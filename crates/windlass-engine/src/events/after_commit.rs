@@ -50,19 +50,19 @@ impl Inner {
         let mut leases = self.leases();
         changes.iter().for_each(|change| leases.forget(change.before.id));
         drop(leases);
-        let visit = InFlight::new(self);
+        let in_flight = InFlight::new(self);
         self.runtime.spawn(async move {
             for _ in 0..DOUBT_TRIES {
                 let ids = changes.iter().map(|change| change.before.id).collect();
-                if let Ok(jobs) = visit.store.load(ids).await {
+                if let Ok(jobs) = in_flight.store.load(ids).await {
                     for (change, job) in changes.iter().zip(jobs) {
-                        visit.correct_tables(&change.before, job);
+                        in_flight.correct_tables(&change.before, job);
                     }
                     return;
                 }
                 tokio::select! {
-                    () = visit.clock.sleep_ms(DOUBT_PAUSE_MS) => {}
-                    () = visit.shutdown.closed() => return,
+                    () = in_flight.clock.sleep_ms(DOUBT_PAUSE_MS) => {}
+                    () = in_flight.shutdown.closed() => return,
                 }
             }
             tracing::error!(
@@ -78,8 +78,8 @@ impl Inner {
             self.lease_watch.notify_if_ended(before, None);
         }
         let is_over = found.as_ref().is_none_or(|job| job.state().is_settled());
-        if is_over && !self.registry.is_empty() {
-            self.registry.settled(before.id, found);
+        if is_over && !self.settle_waiters.is_empty() {
+            self.settle_waiters.settled(before.id, found);
         }
     }
 
@@ -89,7 +89,7 @@ impl Inner {
             self.limits.refund(&*self.store, &moved.before, self.now());
         }
         self.count(event, moved);
-        if !self.registry.is_empty() {
+        if !self.settle_waiters.is_empty() {
             self.report_to_watchers(event, moved);
         }
         if self.feed.has_listeners()
@@ -119,14 +119,14 @@ impl Inner {
     fn report_to_watchers(&self, event: &Event, moved: &Moved) {
         let id = moved.before.id;
         let has_ended = moved.after.as_ref().is_none_or(|after| after.state().is_settled());
-        if !has_ended || !self.registry.is_watched(id) {
+        if !has_ended || !self.settle_waiters.is_watched(id) {
             return;
         }
         let ending = match &moved.after {
             Some(after) => Some(after.clone()),
             None => self.last_version(event, &moved.before),
         };
-        self.registry.settled(id, ending);
+        self.settle_waiters.settled(id, ending);
     }
 
     /// Final version of a job that is deleted when it ends: the same event applied under a policy that keeps

@@ -17,11 +17,11 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
     loop {
         clock.sleep_ms(LIMITS_EVERY_MS).await;
         let Some(engine) = engine.upgrade() else { return };
-        let Ok(visit) = engine.enter() else { return };
-        if let Err(error) = visit.follow_limits().await {
+        let Ok(in_flight) = engine.enter() else { return };
+        if let Err(error) = in_flight.follow_limits().await {
             tracing::warn!(%error, "cannot read limits set on other servers; retrying");
         }
-        drop(visit);
+        drop(in_flight);
         let engine =
             Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
         if let Err(error) = engine.load_quotas().await {

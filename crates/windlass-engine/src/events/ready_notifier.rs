@@ -1,15 +1,15 @@
 //! Notification of waiting claims when the store reports claimable jobs.
 
-use crate::tables::waiting::{Duty, LookAgain, Place, Waiting, Wanted};
+use crate::tables::waiting::{Duty, LookAgain, Place, ReadyJobs, Waiting, WaitingClaim};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
-use windlass_core::{Name, Queue, Tenant};
-use windlass_store::Listener;
+use windlass_core::{Job, Name, Queue, Tenant};
+use windlass_store::{ClaimAsk, Listener};
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReadyNotifier {
     waiting: Mutex<Waiting>,
     /// Number of waiting claims; read without the lock, so that a push without waiting claims costs one
@@ -22,38 +22,16 @@ pub(crate) struct ReadyNotifier {
 
 impl ReadyNotifier {
     /// `None`: too many claims are waiting.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        tenant: &Tenant,
-        wanted: Wanted,
-        worker: Option<&Arc<str>>,
-        max: usize,
-    ) -> Option<Waiter> {
+    pub(crate) fn enter(self: &Arc<Self>, ask: &Arc<ClaimAsk>, max: usize) -> Option<Waiter> {
+        let claim = WaitingClaim(ask.clone());
         let mut table = self.table();
         if table.len() >= max {
             return None;
         }
-        let place = table.enter(tenant, &wanted);
-        if let Some(worker) = worker {
-            table.name(place, tenant, worker);
-        }
+        let place = table.enter(&claim);
         self.count.store(table.len(), Ordering::SeqCst);
         drop(table);
-        Some(Waiter {
-            ready_notifier: self.clone(),
-            tenant: tenant.clone(),
-            wanted,
-            place,
-            ring: Arc::default(),
-            duty: Duty::new(),
-        })
-    }
-
-    /// `count` jobs at one address became ready.
-    pub(crate) fn announce(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
-        if self.waiters() > 0 {
-            self.table().announce(tenant, queue, name, count);
-        }
+        Some(Waiter { ready_notifier: self.clone(), claim, place, ring: Arc::default(), duty: Duty::new() })
     }
 
     pub(crate) fn wake_all(&self) {
@@ -95,28 +73,29 @@ impl ReadyNotifier {
 }
 
 impl Listener for ReadyNotifier {
-    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name) {
-        self.announce(tenant, queue, name, 1);
+    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: Option<usize>) {
+        if self.waiters() > 0 {
+            let ready = ReadyJobs { queue: queue.clone(), name: name.clone(), count };
+            self.table().announce(tenant, ready);
+        }
         self.tell(|wanted| wanted == queue);
     }
 }
 
 /// Waiting claim. On drop it leaves the table and passes its duty on.
-#[derive(Debug)]
 pub(crate) struct Waiter {
     ready_notifier: Arc<ReadyNotifier>,
-    tenant: Tenant,
-    wanted: Wanted,
+    claim: WaitingClaim,
     place: Place,
     ring: Arc<Notify>,
-    /// Announcements that the current query has to cover.
+    /// Announced jobs that the current query has to cover.
     duty: Duty,
 }
 
 impl Waiter {
     /// Called before each query of the store.
     pub(crate) fn look(&mut self) {
-        let duty = self.ready_notifier.table().look(&self.tenant, &self.wanted, self.place);
+        let duty = self.ready_notifier.table().look(&self.claim, self.place);
         self.duty.extend(duty);
     }
 
@@ -124,12 +103,12 @@ impl Waiter {
     /// `notified`.
     pub(crate) fn found_nothing(&mut self) -> LookAgain {
         self.duty.clear();
-        self.ready_notifier.table().found_nothing(&self.tenant, &self.wanted, self.place, &self.ring)
+        self.ready_notifier.table().found_nothing(&self.claim, self.place, &self.ring)
     }
 
-    /// The query returned fewer jobs than its limit, which completes the duty.
-    pub(crate) fn complete_duty(&mut self) {
-        self.duty.clear();
+    /// The query returned these jobs. If they are fewer than its limit, there are no others.
+    pub(crate) fn claimed(&mut self, jobs: &[Arc<Job>]) {
+        self.duty.retain(|ready| jobs.len() >= self.claim.0.limit && ready.outlast(jobs));
     }
 
     pub(crate) async fn notified(&self) {
@@ -140,10 +119,47 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut table = self.ready_notifier.table();
-        let left = table.leave(&self.tenant, &self.wanted, self.place);
+        let left = table.leave(&self.claim, self.place);
         self.ready_notifier.count.store(table.len(), Ordering::SeqCst);
-        for address in self.duty.iter().chain(&left) {
-            table.announce(&self.tenant, &address.queue, &address.name, 1);
+        for ready in self.duty.drain(..).chain(left) {
+            table.announce(&self.claim.0.tenant, ready);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::waiting::tests::{claim, job};
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+    use windlass_core::NameMatch;
+
+    async fn is_woken(waiter: &Waiter) -> bool {
+        let mut notified = pin!(waiter.notified());
+        poll_fn(|context| Poll::Ready(notified.as_mut().poll(context).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn without_a_number_the_claims_are_woken_one_after_the_other() {
+        let notifier = Arc::new(ReadyNotifier::default());
+        let ask = claim(NameMatch::Any, None, 1).0;
+        let mut waiters: Vec<Waiter> = (0..3).filter_map(|_| notifier.enter(&ask, 10)).collect();
+        for waiter in &mut waiters {
+            waiter.look();
+            assert_eq!(waiter.found_nothing(), LookAgain::No);
+        }
+        notifier.became_ready(&ask.tenant, &Queue::default(), &Name::new("a").unwrap(), None);
+        for _ in 0..3 {
+            for later in &waiters[1..] {
+                assert!(!is_woken(later).await);
+            }
+            let mut first = waiters.remove(0);
+            assert!(is_woken(&first).await);
+            first.look();
+            // It takes as many jobs as it may and leaves.
+            first.claimed(&[job("a")]);
         }
     }
 }

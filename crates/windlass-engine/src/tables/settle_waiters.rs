@@ -11,7 +11,7 @@ use windlass_core::{Job, JobId};
 pub(crate) type Ending = Option<Arc<Job>>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Registry {
+pub(crate) struct SettleWaiters {
     jobs: Mutex<FxHashMap<JobId, Watched>>,
     /// Number of entries; read without the lock at every end of a run.
     count: AtomicUsize,
@@ -23,7 +23,7 @@ struct Watched {
     watchers: usize,
 }
 
-impl Registry {
+impl SettleWaiters {
     pub(crate) fn watch(self: &Arc<Self>, id: JobId) -> Watcher {
         let mut jobs = self.table();
         let watched =
@@ -32,7 +32,7 @@ impl Registry {
         let ending = watched.ending.subscribe();
         self.count.store(jobs.len(), Ordering::SeqCst);
         drop(jobs);
-        Watcher { registry: self.clone(), id, ending }
+        Watcher { waiters: self.clone(), id, ending }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -62,7 +62,7 @@ impl Registry {
 /// Waiting caller. Removes itself from the table on drop.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    registry: Arc<Registry>,
+    waiters: Arc<SettleWaiters>,
     id: JobId,
     ending: watch::Receiver<Option<Ending>>,
 }
@@ -79,13 +79,13 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let mut jobs = self.registry.table();
+        let mut jobs = self.waiters.table();
         if let Some(watched) = jobs.get_mut(&self.id) {
             watched.watchers -= 1;
             if watched.watchers == 0 {
                 jobs.remove(&self.id);
             }
         }
-        self.registry.count.store(jobs.len(), Ordering::SeqCst);
+        self.waiters.count.store(jobs.len(), Ordering::SeqCst);
     }
 }

@@ -10,55 +10,79 @@
 //!                └────────────────────────────────────┘
 //! ```
 //!
-//! Each announcement ("a job at this address became ready") is the duty of one waiter until that waiter has
-//! queried the store after it. A query that returns fewer jobs than its limit has emptied the address, which
-//! completes the duty. A query that returned as many as its limit, a waiter that leaves, and a dropped waiter
-//! pass the duty to the next match. So one job wakes one waiter, and no announcement is lost.
+//! An announcement ("so many jobs at this address became ready") wakes as many waiters as can claim the jobs. The
+//! share of each is its duty until it has queried the store. A query that returned the share, or fewer jobs than
+//! its limit, which empties the address, completes the duty. The rest of it, that of a waiter that leaves and that
+//! of a dropped one are announced again. So one job wakes one waiter, and no announcement is lost.
+//!
+//! If the number of jobs is unknown, or no waiter sleeps, one waiter gets a duty without a number. A query that
+//! returned as many jobs as its limit passes it on: the waiters are woken one after the other until one finds the
+//! address empty.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass_core::{Name, NameMatch, Queue, Scope, Tenant};
+use windlass_core::{Job, Name, Queue, Tenant};
+use windlass_store::ClaimAsk;
 
-/// Jobs that a waiter accepts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wanted {
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) names: NameMatch,
-    pub(crate) scope: Scope,
-    pub(crate) priority: Option<i32>,
-    /// Most jobs of one claim.
-    pub(crate) limit: usize,
-}
+/// Claim that waits. Claims for the same jobs are equal, whichever worker makes them.
+#[derive(Clone)]
+pub(crate) struct WaitingClaim(pub(crate) Arc<ClaimAsk>);
 
-impl Wanted {
-    fn fits(&self, queue: &Queue, name: &Name) -> bool {
-        (self.queues.is_empty() || self.queues.contains(queue))
-            && self.names.matches(name)
-            && self.scope.allows(queue, name)
+impl PartialEq for WaitingClaim {
+    fn eq(&self, other: &WaitingClaim) -> bool {
+        self.0.wanted() == other.0.wanted() && self.0.limit == other.0.limit
     }
 }
 
-/// Queue and name of a job that became ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) queue: Queue,
-    pub(crate) name: Name,
+impl Eq for WaitingClaim {}
+
+impl Hash for WaitingClaim {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0.wanted(), self.0.limit).hash(state);
+    }
 }
 
-/// Addresses that a waiter has to query.
-pub(crate) type Duty = SmallVec<[Address; 1]>;
+/// Jobs of one address that became ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReadyJobs {
+    pub(crate) queue: Queue,
+    pub(crate) name: Name,
+    /// `None`: any number.
+    pub(crate) count: Option<usize>,
+}
+
+impl ReadyJobs {
+    /// Splits off as many jobs as a claim with this limit can take.
+    fn split_off(&mut self, limit: usize) -> ReadyJobs {
+        let share = self.count.map(|count| count.min(limit));
+        self.count = Some(self.count.zip(share).map_or(0, |(count, share)| count - share));
+        ReadyJobs { count: share, ..self.clone() }
+    }
+
+    /// Subtracts claimed jobs; returns whether any may be left.
+    pub(crate) fn outlast(&mut self, claimed: &[Arc<Job>]) -> bool {
+        let is_here = |job: &&Arc<Job>| job.spec.queue == self.queue && job.spec.name == self.name;
+        let taken = claimed.iter().filter(is_here).count();
+        self.count = self.count.map(|count| count.saturating_sub(taken));
+        self.count != Some(0)
+    }
+}
+
+/// Jobs that a waiter has to query for.
+pub(crate) type Duty = SmallVec<[ReadyJobs; 1]>;
 
 /// Position in the queue of waiters: a smaller number has waited longer.
 pub(crate) type Place = u64;
 
-/// Waiters with equal requests share one entry: a thousand equal workers cost as much to search as one.
-#[derive(Debug, Default)]
+/// Waiters with equal claims share one entry: a thousand equal workers cost as much to search as one.
+#[derive(Default)]
 struct WaiterGroup {
     asleep: BTreeMap<Place, Arc<Notify>>,
-    /// Waiters that are querying, each with the addresses announced since its query began.
+    /// Waiters that are querying, each with the jobs announced since its query began.
     looking: BTreeMap<Place, Duty>,
 }
 
@@ -66,11 +90,24 @@ impl WaiterGroup {
     fn is_empty(&self) -> bool {
         self.asleep.is_empty() && self.looking.is_empty()
     }
+
+    /// Wakes the first sleeping waiter. Without one, the query of the first looking waiter may have been too early
+    /// and has to be repeated, for any number of jobs.
+    fn wake_first(&mut self, share: ReadyJobs) {
+        if let Some((place, notify)) = self.asleep.pop_first() {
+            self.looking.insert(place, SmallVec::from_elem(share, 1));
+            notify.notify_one();
+        } else if let Some(mut first) = self.looking.first_entry() {
+            let duty = first.get_mut();
+            duty.retain(|known| (&known.queue, &known.name) != (&share.queue, &share.name));
+            duty.push(ReadyJobs { count: None, ..share });
+        }
+    }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Waiting {
-    tenants: FxHashMap<Tenant, FxHashMap<Wanted, WaiterGroup>>,
+    tenants: FxHashMap<Tenant, FxHashMap<WaitingClaim, WaiterGroup>>,
     next_place: Place,
     count: usize,
     /// Tenant and worker name of each waiter that has given its name.
@@ -83,22 +120,16 @@ impl Waiting {
     }
 
     /// Adds a waiter in state Looking.
-    pub(crate) fn enter(&mut self, tenant: &Tenant, wanted: &Wanted) -> Place {
+    pub(crate) fn enter(&mut self, claim: &WaitingClaim) -> Place {
         let place = self.next_place;
         self.next_place += 1;
         self.count += 1;
-        let groups = self.tenants.entry(tenant.clone()).or_default();
-        let group = match groups.get_mut(wanted) {
-            Some(group) => group,
-            None => groups.entry(wanted.clone()).or_default(),
-        };
-        group.looking.insert(place, Duty::new());
+        let groups = self.tenants.entry(claim.0.tenant.clone()).or_default();
+        groups.entry(claim.clone()).or_default().looking.insert(place, Duty::new());
+        if let Some(worker) = &claim.0.worker {
+            self.names.insert(place, (claim.0.tenant.clone(), worker.clone()));
+        }
         place
-    }
-
-    /// Records the worker name of a waiter.
-    pub(crate) fn name(&mut self, place: Place, tenant: &Tenant, worker: &Arc<str>) {
-        self.names.insert(place, (tenant.clone(), worker.clone()));
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &(Tenant, Arc<str>)> {
@@ -109,12 +140,11 @@ impl Waiting {
     /// query again.
     pub(crate) fn found_nothing(
         &mut self,
-        tenant: &Tenant,
-        wanted: &Wanted,
+        claim: &WaitingClaim,
         place: Place,
         notify: &Arc<Notify>,
     ) -> LookAgain {
-        let Some(group) = self.group(tenant, wanted) else { return LookAgain::Yes };
+        let Some(group) = self.group(claim) else { return LookAgain::Yes };
         match group.looking.get(&place) {
             Some(duty) if duty.is_empty() => {
                 group.looking.remove(&place);
@@ -126,22 +156,23 @@ impl Waiting {
     }
 
     /// Begins a query, which covers all announcements so far. The caller takes over their duty.
-    pub(crate) fn look(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
-        let Some(group) = self.group(tenant, wanted) else { return Duty::new() };
+    pub(crate) fn look(&mut self, claim: &WaitingClaim, place: Place) -> Duty {
+        let Some(group) = self.group(claim) else { return Duty::new() };
         group.asleep.remove(&place);
         std::mem::take(group.looking.entry(place).or_default())
     }
 
     /// Removes the waiter; returns its remaining duty.
-    pub(crate) fn leave(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
+    pub(crate) fn leave(&mut self, claim: &WaitingClaim, place: Place) -> Duty {
         self.names.remove(&place);
+        let tenant = &claim.0.tenant;
         let Some(groups) = self.tenants.get_mut(tenant) else { return Duty::new() };
-        let Some(group) = groups.get_mut(wanted) else { return Duty::new() };
+        let Some(group) = groups.get_mut(claim) else { return Duty::new() };
         let slept = group.asleep.remove(&place).is_some();
         let looked = group.looking.remove(&place);
         self.count -= usize::from(slept || looked.is_some());
         if group.is_empty() {
-            groups.remove(wanted);
+            groups.remove(claim);
         }
         if groups.is_empty() {
             self.tenants.remove(tenant);
@@ -149,41 +180,35 @@ impl Waiting {
         looked.unwrap_or_default()
     }
 
-    /// `count` jobs became ready: wakes the longest-waiting matches until their limits cover `count`. A
-    /// waiter for a single priority may find nothing where another would, so the first of each such group is
-    /// woken in addition.
-    pub(crate) fn announce(&mut self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
+    /// Wakes the longest-waiting matches until their limits cover the jobs. A waiter for a single priority may
+    /// find nothing where another would, so the first of each such group is woken in addition, for any number.
+    pub(crate) fn announce(&mut self, tenant: &Tenant, mut ready: ReadyJobs) {
         let Some(groups) = self.tenants.get_mut(tenant) else { return };
-        let fits = |wanted: &Wanted| wanted.fits(queue, name);
-        for (wanted, group) in groups.iter_mut().filter(|(wanted, _)| fits(wanted)) {
-            if wanted.priority.is_some() {
-                wake_first(group, queue, name);
+        let address = ReadyJobs { count: None, ..ready.clone() };
+        let fits = |claim: &WaitingClaim| claim.0.fits(&address.queue, &address.name);
+        for (claim, group) in groups.iter_mut().filter(|(claim, _)| fits(claim)) {
+            if claim.0.priority.is_some() {
+                group.wake_first(address.clone());
             }
         }
-        let mut left = count;
-        while left > 0 {
+        while ready.count != Some(0) {
             let mut longest: Option<(Place, usize, &mut WaiterGroup)> = None;
             let mut busy: Option<&mut WaiterGroup> = None;
-            for (wanted, group) in groups.iter_mut() {
-                if wanted.priority.is_some() || !fits(wanted) {
+            for (claim, group) in groups.iter_mut() {
+                if claim.0.priority.is_some() || !fits(claim) {
                     continue;
                 }
                 match group.asleep.first_key_value() {
                     Some((&place, _)) if longest.as_ref().is_none_or(|(best, ..)| place < *best) => {
-                        longest = Some((place, wanted.limit, group));
+                        longest = Some((place, claim.0.limit, group));
                     }
                     Some(_) => {}
                     None => busy = Some(group),
                 }
             }
             match (longest, busy) {
-                (Some((_, limit, group)), _) => {
-                    wake_first(group, queue, name);
-                    left = left.saturating_sub(limit);
-                }
-                // No waiter sleeps: the query of a looking waiter may have been too early and has to be
-                // repeated.
-                (None, Some(group)) => return wake_first(group, queue, name),
+                (Some((_, limit, group)), _) => group.wake_first(ready.split_off(limit)),
+                (None, Some(group)) => return group.wake_first(address),
                 (None, None) => return,
             }
         }
@@ -199,8 +224,8 @@ impl Waiting {
         }
     }
 
-    fn group(&mut self, tenant: &Tenant, wanted: &Wanted) -> Option<&mut WaiterGroup> {
-        self.tenants.get_mut(tenant)?.get_mut(wanted)
+    fn group(&mut self, claim: &WaitingClaim) -> Option<&mut WaiterGroup> {
+        self.tenants.get_mut(&claim.0.tenant)?.get_mut(claim)
     }
 }
 
@@ -210,60 +235,72 @@ pub(crate) enum LookAgain {
     No,
 }
 
-fn wake_first(group: &mut WaiterGroup, queue: &Queue, name: &Name) {
-    let address = Address { queue: queue.clone(), name: name.clone() };
-    if let Some((place, notify)) = group.asleep.pop_first() {
-        group.looking.insert(place, SmallVec::from_elem(address, 1));
-        notify.notify_one();
-    } else if let Some(mut first) = group.looking.first_entry()
-        && !first.get().contains(&address)
-    {
-        first.get_mut().push(address);
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use windlass_core::{JobId, JobSpec, NameMatch, Payload, Scope, Timestamp, created};
 
-    fn wanted(names: NameMatch, priority: Option<i32>, limit: usize) -> Wanted {
-        Wanted { queues: vec![], names, scope: Scope::default(), priority, limit }
+    pub(crate) fn claim(names: NameMatch, priority: Option<i32>, limit: usize) -> WaitingClaim {
+        WaitingClaim(Arc::new(ClaimAsk {
+            tenant: Tenant::default(),
+            queues: vec![],
+            names,
+            scope: Scope::default(),
+            priority,
+            limit,
+            worker: None,
+            lease_ms: None,
+            seed: 0,
+            gate: None,
+        }))
     }
 
+    pub(crate) fn job(name: &str) -> Arc<Job> {
+        let at = Timestamp::from_millis(0);
+        let spec = JobSpec {
+            tenant: Tenant::default(),
+            queue: Queue::default(),
+            name: Name::new(name).unwrap(),
+            payload: Payload::default(),
+            priority: 0,
+            created_at: at,
+            policy: Arc::default(),
+            extras: None,
+        };
+        Arc::new(created(JobId::new(1).unwrap(), Arc::new(spec), at, false, None))
+    }
+
+    fn ready(name: &str, count: Option<usize>) -> ReadyJobs {
+        ReadyJobs { queue: Queue::default(), name: Name::new(name).unwrap(), count }
+    }
+
+    #[derive(Default)]
     struct Table {
         waiting: Waiting,
-        tenant: Tenant,
     }
 
     impl Table {
-        fn new() -> Table {
-            Table { waiting: Waiting::default(), tenant: Tenant::default() }
-        }
-
         /// Adds a waiter that queries, finds nothing and sleeps.
-        fn asleep(&mut self, wanted: &Wanted) -> Place {
-            let place = self.waiting.enter(&self.tenant, wanted);
-            assert!(self.waiting.look(&self.tenant, wanted, place).is_empty());
-            let slept = self.waiting.found_nothing(&self.tenant, wanted, place, &Arc::default());
-            assert_eq!(slept, LookAgain::No);
+        fn asleep(&mut self, claim: &WaitingClaim) -> Place {
+            let place = self.waiting.enter(claim);
+            assert!(self.waiting.look(claim, place).is_empty());
+            assert_eq!(self.waiting.found_nothing(claim, place, &Arc::default()), LookAgain::No);
             place
         }
 
         fn announce(&mut self, name: &str, count: usize) {
-            let name = Name::new(name).unwrap();
-            self.waiting.announce(&self.tenant, &Queue::default(), &name, count);
+            self.waiting.announce(&Tenant::default(), ready(name, Some(count)));
         }
 
-        fn is_awake(&mut self, wanted: &Wanted, place: Place) -> bool {
-            let group = self.waiting.group(&self.tenant, wanted).unwrap();
-            group.looking.contains_key(&place)
+        fn is_awake(&mut self, claim: &WaitingClaim, place: Place) -> bool {
+            self.waiting.group(claim).unwrap().looking.contains_key(&place)
         }
     }
 
     #[test]
     fn one_announcement_wakes_the_longest_waiting_match_alone() {
-        let mut table = Table::new();
-        let (mail, any) = (wanted(NameMatch::glob("mail"), None, 1), wanted(NameMatch::Any, None, 1));
+        let mut table = Table::default();
+        let (mail, any) = (claim(NameMatch::glob("mail"), None, 1), claim(NameMatch::Any, None, 1));
         let (first, second, third) = (table.asleep(&mail), table.asleep(&any), table.asleep(&mail));
         table.announce("other", 1);
         assert!(table.is_awake(&any, second));
@@ -273,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_count_wakes_until_it_can_be_taken() {
-        let mut table = Table::new();
-        let (one, five) = (wanted(NameMatch::Any, None, 1), wanted(NameMatch::Any, None, 5));
+        let mut table = Table::default();
+        let (one, five) = (claim(NameMatch::Any, None, 1), claim(NameMatch::Any, None, 5));
         let (first, second, third) = (table.asleep(&one), table.asleep(&five), table.asleep(&one));
         table.announce("a", 4);
         assert!(table.is_awake(&one, first) && table.is_awake(&five, second));
@@ -282,34 +319,55 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_jobs_is_the_duty_of_the_longest_waiting_match() {
+        let mut table = Table::default();
+        let any = claim(NameMatch::Any, None, 1);
+        let (first, second) = (table.asleep(&any), table.asleep(&any));
+        table.waiting.announce(&Tenant::default(), ready("a", None));
+        assert!(table.is_awake(&any, first) && !table.is_awake(&any, second));
+        assert_eq!(table.waiting.look(&any, first).to_vec(), [ready("a", None)]);
+    }
+
+    #[test]
+    fn a_duty_ends_with_the_jobs_it_is_for() {
+        let claimed = [job("a"), job("b"), job("a")];
+        let cases = [(Some(1), Some(0)), (Some(2), Some(0)), (Some(3), Some(1)), (None, None)];
+        for (count, left) in cases {
+            let mut duty = ready("a", count);
+            assert_eq!(duty.outlast(&claimed), left != Some(0), "{count:?}");
+            assert_eq!(duty.count, left);
+        }
+    }
+
+    #[test]
     fn a_look_that_may_have_come_too_early_is_repeated() {
-        let mut table = Table::new();
-        let any = wanted(NameMatch::Any, None, 1);
-        let place = table.waiting.enter(&table.tenant, &any);
-        table.waiting.look(&table.tenant, &any, place);
+        let mut table = Table::default();
+        let any = claim(NameMatch::Any, None, 1);
+        let place = table.waiting.enter(&any);
+        table.waiting.look(&any, place);
         table.announce("a", 1);
-        let answer = table.waiting.found_nothing(&table.tenant, &any, place, &Arc::default());
+        let answer = table.waiting.found_nothing(&any, place, &Arc::default());
         assert_eq!(answer, LookAgain::Yes);
-        assert_eq!(table.waiting.look(&table.tenant, &any, place).len(), 1);
+        assert_eq!(table.waiting.look(&any, place).len(), 1);
     }
 
     #[test]
     fn who_leaves_hands_over_what_it_was_woken_for() {
-        let mut table = Table::new();
-        let any = wanted(NameMatch::Any, None, 1);
+        let mut table = Table::default();
+        let any = claim(NameMatch::Any, None, 1);
         let place = table.asleep(&any);
         table.announce("a", 1);
-        let left = table.waiting.leave(&table.tenant, &any, place);
+        let left = table.waiting.leave(&any, place);
         assert_eq!(left.len(), 1);
         assert_eq!(table.waiting.len(), 0);
         assert!(table.waiting.tenants.is_empty(), "nothing is left behind");
-        assert!(table.waiting.leave(&table.tenant, &any, place).is_empty());
+        assert!(table.waiting.leave(&any, place).is_empty());
     }
 
     #[test]
     fn a_group_for_one_priority_is_woken_beside_the_others() {
-        let mut table = Table::new();
-        let (picky, any) = (wanted(NameMatch::Any, Some(3), 1), wanted(NameMatch::Any, None, 1));
+        let mut table = Table::default();
+        let (picky, any) = (claim(NameMatch::Any, Some(3), 1), claim(NameMatch::Any, None, 1));
         let (first, second) = (table.asleep(&picky), table.asleep(&any));
         table.announce("a", 1);
         assert!(table.is_awake(&picky, first) && table.is_awake(&any, second));

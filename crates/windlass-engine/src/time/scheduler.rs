@@ -50,38 +50,38 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
 
 /// Processes the due jobs. Not cancel-safe: until it returns, the next deadline is not planned.
 async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
-    let visit = engine.enter()?;
-    let _turn = visit.stepping.lock().await;
+    let in_flight = engine.enter()?;
+    let _turn = in_flight.stepping.lock().await;
     // Before the query, so that deadlines planned meanwhile are kept.
-    visit.timers.forget();
-    let stepped = handle_due(&visit).await;
+    in_flight.timers.forget();
+    let stepped = handle_due(&in_flight).await;
     if stepped.is_err() {
-        visit.timers.plan(visit.now().plus_ms(AFTER_TROUBLE_MS));
+        in_flight.timers.plan(in_flight.now().plus_ms(AFTER_TROUBLE_MS));
     }
     stepped
 }
 
-async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
-    let now = visit.now();
-    let due = visit.store.due(now, DUE_PER_STEP).await?;
+async fn handle_due(in_flight: &Arc<Inner>) -> Result<Stepped, EngineError> {
+    let now = in_flight.now();
+    let due = in_flight.store.due(now, DUE_PER_STEP).await?;
     let count = due.jobs.len();
     let ask = |job: &Arc<Job>| {
         let event = match job.state().lease() {
-            Some(lease) => Event::Lapse { token: lease.token, chance: visit.random.next_fraction() },
+            Some(lease) => Event::Lapse { token: lease.token, chance: in_flight.random.next_fraction() },
             None => Event::Expire,
         };
         JobEvent { id: job.id, event }
     };
     let asks = due.jobs.iter().map(ask).collect();
     // A refusal means that another server was first, or that the worker has sent a heartbeat.
-    let written = visit.change(None, asks, due.jobs).await;
+    let written = in_flight.change(None, asks, due.jobs).await;
     let is_idle = !matches!(&written, Ok(answers) if answers.iter().any(Result::is_ok));
     if let Some(next) = due.next {
         // If no job changed, an immediate retry is useless.
-        visit.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
+        in_flight.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
     }
-    if visit.store.shared().is_some() {
-        visit.timers.plan(now.plus_ms(SHARED_LOOK_MS));
+    if in_flight.store.shared().is_some() {
+        in_flight.timers.plan(now.plus_ms(SHARED_LOOK_MS));
     }
     written?;
     Ok(Stepped { due: count, next: due.next })

@@ -119,13 +119,13 @@ pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
     loop {
         {
             let Some(engine) = engine.upgrade() else { return };
-            let Ok(visit) = engine.enter() else { return };
-            let followed = match visit.store.shared() {
+            let Ok(in_flight) = engine.enter() else { return };
+            let followed = match in_flight.store.shared() {
                 Some(shared) => match shared.calendar() {
-                    Some(kept) => visit.follow_store(shared, kept).await,
+                    Some(kept) => in_flight.follow_store(shared, kept).await,
                     None => return,
                 },
-                None => visit.follow_wall().await,
+                None => in_flight.follow_wall().await,
             };
             if let Err(error) = followed {
                 tracing::warn!(%error, "cannot reschedule jobs after a change of the clock; retrying");

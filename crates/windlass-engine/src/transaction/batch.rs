@@ -25,14 +25,14 @@ impl Engine {
         tenant: &Tenant,
         events: Vec<JobEvent>,
     ) -> Result<Vec<Answer>, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         self.check_count(events.len())?;
         let (tenant, by) = (tenant.clone(), self.by());
         let work = async move {
-            let epoch = visit.limits.epoch();
-            let answers = visit.change_for(by, Some(&tenant), events, Vec::new()).await?;
+            let epoch = in_flight.limits.epoch();
+            let answers = in_flight.change_for(by, Some(&tenant), events, Vec::new()).await?;
             let written = answers.iter().flatten().filter_map(|moved| moved.after.as_ref());
-            visit.relimit_since(epoch, written.map(|job| job.id)).await?;
+            in_flight.relimit_since(epoch, written.map(|job| job.id)).await?;
             Ok(answers)
         };
         self.inner.detached(work).await
@@ -59,7 +59,7 @@ impl Inner {
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
     ) -> Result<Vec<Answer>, EngineError> {
-        let mut batch = Batch { by, ..Batch::new(self, tenant, events, known) };
+        let mut batch = EventBatch { by, ..EventBatch::new(self, tenant, events, known) };
         let outcome = batch.run().await;
         let delete_later = std::mem::take(&mut batch.delete_later);
         let answers = match outcome {
@@ -82,7 +82,7 @@ struct Group {
 }
 
 /// State of one call.
-struct Batch<'a> {
+struct EventBatch<'a> {
     engine: &'a Arc<Inner>,
     by: Author,
     tenant: Option<&'a Tenant>,
@@ -98,19 +98,19 @@ struct Batch<'a> {
     committed_at: Timestamp,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> EventBatch<'a> {
     fn new(
         engine: &'a Arc<Inner>,
         tenant: Option<&'a Tenant>,
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
-    ) -> Batch<'a> {
+    ) -> EventBatch<'a> {
         let mut jobs = Jobs::with_capacity(events.len());
         engine.remember_leased(&mut jobs, events.iter().map(|event| event.id));
         for job in known {
             jobs.remember(job);
         }
-        Batch {
+        EventBatch {
             engine,
             by: Author::default(),
             tenant,

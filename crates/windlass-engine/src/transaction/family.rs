@@ -1,6 +1,6 @@
 //! Effects on the family: parent and children change in the same step as the job.
 
-use super::jobs::{Jobs, Moves, Outcome, Rules};
+use super::jobs::{Computed, Jobs, Moves, Rules};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub(super) fn follow(
     rules: &Rules<'_>,
     before: Arc<Job>,
     transition: Transition,
-) -> Option<Outcome> {
+) -> Option<Computed> {
     let Transition { job, effects } = transition;
     let after = rules.limited(&before, job);
     let effects = without_children(&before, effects);
     let mut moves = Moves::new();
     moves.push((before.id, after));
     if effects == Effects::default() {
-        return Some(Outcome { before, moves, delete_later: Vec::new() });
+        return Some(Computed { before, moves, delete_later: Vec::new() });
     }
     let at = FxHashMap::from_iter([(before.id, 0)]);
     let (work, delete_later) = (VecDeque::new(), Vec::new());
@@ -34,7 +34,7 @@ pub(super) fn follow(
         family.happen(id, event);
     }
     let Cascade { moves, delete_later, is_whole, .. } = family;
-    is_whole.then_some(Outcome { before, moves, delete_later })
+    is_whole.then_some(Computed { before, moves, delete_later })
 }
 
 /// Drops the effect on children for a job that never had any.

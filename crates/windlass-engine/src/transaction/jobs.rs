@@ -22,7 +22,7 @@ pub(crate) struct Moved {
 pub(super) type Moves = SmallVec<[(JobId, Option<Arc<Job>>); 1]>;
 
 /// Effect of an event on a job and its family.
-pub(super) struct Outcome {
+pub(super) struct Computed {
     pub(super) before: Arc<Job>,
     pub(super) moves: Moves,
     /// Settled children beyond the number that one step deletes.
@@ -244,7 +244,7 @@ impl Jobs {
         tenant: Option<&Tenant>,
         id: JobId,
         event: Event,
-    ) -> Result<Outcome, NoResult> {
+    ) -> Result<Computed, NoResult> {
         let Some(known) = self.known.get(&id) else {
             self.missing.jobs.insert(id);
             return Err(NoResult::Missing);

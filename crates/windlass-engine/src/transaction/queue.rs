@@ -40,11 +40,11 @@ struct Waiting {
     ids: Vec<JobId>,
     is_large: bool,
     /// Makes its caller the leader.
-    lead: oneshot::Sender<Batch>,
+    lead: oneshot::Sender<QueuedBatch>,
 }
 
 /// Next batch, passed to its leader.
-struct Batch {
+struct QueuedBatch {
     calls: Vec<Waiting>,
     working: QueueLead,
 }
@@ -142,7 +142,7 @@ impl Engine {
         let call = Box::new(Answered { task, answer });
         let waiting = Waiting { call, ids, is_large: queued.is_large, lead };
         let (engine, key) = (self.inner.clone(), (tenant.clone(), queued.job));
-        let first = self.inner.job_queues.join(&key, waiting).map(|waiting| Batch {
+        let first = self.inner.job_queues.join(&key, waiting).map(|waiting| QueuedBatch {
             calls: vec![waiting],
             working: QueueLead { engine, key, is_done: false },
         });
@@ -153,7 +153,7 @@ impl Engine {
                 None => leads.await.ok(),
             };
             if let Some(batch) = batch {
-                batch.carry_out().await;
+                batch.lead().await;
             }
             answered.await.map_err(|_| aborted_error())
         };
@@ -164,10 +164,10 @@ impl Engine {
     }
 }
 
-impl Batch {
+impl QueuedBatch {
     /// Runs the batch, and passes the lead on.
-    async fn carry_out(self) {
-        let Batch { mut calls, mut working } = self;
+    async fn lead(self) {
+        let QueuedBatch { mut calls, mut working } = self;
         loop {
             working.commit_batch(calls).await;
             calls = working.engine.job_queues.next(&working.key);
@@ -178,7 +178,7 @@ impl Batch {
             let leader = calls.iter().position(|waiting| waiting.is_large).unwrap_or(0);
             let (unused, _) = oneshot::channel();
             let lead = std::mem::replace(&mut calls[leader].lead, unused);
-            match lead.send(Batch { calls, working }) {
+            match lead.send(QueuedBatch { calls, working }) {
                 Ok(()) => return,
                 Err(batch) => (calls, working) = (batch.calls, batch.working),
             }

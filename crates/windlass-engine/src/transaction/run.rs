@@ -287,16 +287,16 @@ impl Inner {
 
 /// Commits and reports the changes. Runs to completion even if the caller is gone.
 async fn write(
-    visit: InFlight,
+    in_flight: InFlight,
     commit: Commit,
     epoch: u64,
     locked: FamiliesLocked,
 ) -> Result<(Written, FamiliesLocked), EngineError> {
     let Commit { step, applied, delete_later } = commit;
-    let (changes, now) = (step.changes.clone(), visit.now());
-    let verdict = match visit.commit(vec![step], now).await {
+    let (changes, now) = (step.changes.clone(), in_flight.now());
+    let verdict = match in_flight.commit(vec![step], now).await {
         Ok(mut verdicts) => verdicts.pop(),
-        Err(error) => return Err(visit.failed(error, changes)),
+        Err(error) => return Err(in_flight.failed(error, changes)),
     };
     match verdict {
         Some(Verdict::Done(_)) => {}
@@ -311,20 +311,20 @@ async fn write(
     for (event, moved) in &applied {
         // Before the notification, as in a batch. After an error the remaining refunds would fail too.
         if matches!(event, Event::Return { .. })
-            && visit.limits.refund_shared(&*visit.store, &moved.before).await.is_err()
+            && in_flight.limits.refund_shared(&*in_flight.store, &moved.before).await.is_err()
         {
             break;
         }
     }
-    visit.after_commit(&changes, now);
+    in_flight.after_commit(&changes, now);
     let asked: FxHashSet<JobId> = applied.iter().map(|(_, moved)| moved.before.id).collect();
-    if visit.feed.has_listeners() {
-        visit.report_family_changes(&changes, &asked);
+    if in_flight.feed.has_listeners() {
+        in_flight.report_family_changes(&changes, &asked);
     }
-    applied.iter().for_each(|(event, moved)| visit.report_event(event, moved));
+    applied.iter().for_each(|(event, moved)| in_flight.report_event(event, moved));
     drop(locked);
-    visit.delete_quietly(delete_later).await;
-    visit.relimit_since(epoch, asked.into_iter()).await?;
+    in_flight.delete_quietly(delete_later).await;
+    in_flight.relimit_since(epoch, asked.into_iter()).await?;
     Ok((Written::Done, Vec::new()))
 }
 

@@ -35,8 +35,8 @@ impl BlobUpload {
 
     /// Completes the upload. The blob is durable when this returns.
     pub async fn finish(self) -> Result<PutBlob, EngineError> {
-        let visit = self.engine.inner.enter()?;
-        let put = self.writer.finish(visit.now()).await?;
+        let in_flight = self.engine.inner.enter()?;
+        let put = self.writer.finish(in_flight.now()).await?;
         if let (PutBlob::New(info), Some(reserved)) = (&put, self.reserved) {
             reserved.keep(info.bytes);
         }
@@ -119,7 +119,7 @@ impl Engine {
         remove: bool,
         named_by: &(dyn Fn(&Job) -> Vec<BlobAddr> + Sync),
     ) -> Result<UnreferencedBlobs, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         let blobs = self.list_blobs(tenant).await?;
         let all = blobs.len();
         let mut old: Vec<Option<ListedBlob>> =
@@ -141,7 +141,7 @@ impl Engine {
         let mut unnamed = UnreferencedBlobs { all, found: old.into_iter().flatten().collect(), removed: 0 };
         if remove {
             for ListedBlob { tenant, info } in &unnamed.found {
-                let gone = visit.store.blobs().remove(tenant, &info.digests, info.stored_at).await?;
+                let gone = in_flight.store.blobs().remove(tenant, &info.digests, info.stored_at).await?;
                 unnamed.removed += usize::from(gone);
             }
         }

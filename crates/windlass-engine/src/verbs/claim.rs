@@ -5,10 +5,10 @@ use crate::error::EngineError;
 use crate::events::feed::FeedKind;
 use crate::events::ready_notifier::Waiter;
 use crate::shutdown::InFlight;
-use crate::tables::waiting::{LookAgain, Wanted};
+use crate::tables::waiting::LookAgain;
 use crate::verbs::{Claim, JobEvent};
 use std::sync::Arc;
-use windlass_core::{Event, Holder, Job, Scope, StateName};
+use windlass_core::{Event, Holder, Job, StateName};
 use windlass_store::ClaimAsk;
 
 /// Claimed jobs on their way to a worker. Unless accepted, they are returned on drop.
@@ -34,8 +34,8 @@ impl Drop for Delivery {
             && !self.jobs.is_empty()
         {
             let jobs = std::mem::take(&mut self.jobs);
-            let visit = InFlight::new(&engine);
-            engine.runtime.spawn(async move { give_back(&visit, jobs).await });
+            let in_flight = InFlight::new(&engine);
+            engine.runtime.spawn(async move { give_back(&in_flight, jobs).await });
         }
     }
 }
@@ -95,37 +95,44 @@ impl Engine {
         }
         self.check_claim(&claim)?;
         self.claims_released().await;
-        let claim = Arc::new(Claim { limit: claim.limit.min(self.inner.options.batch_max), ..claim });
-        if claim.wait_ms == 0 {
-            return self.look(&claim).await;
+        let Claim { tenant, queues, names, priority, limit, wait_ms, lease_ms, worker } = claim;
+        let ask = Arc::new(ClaimAsk {
+            tenant,
+            queues,
+            names,
+            scope: self.scope.clone(),
+            priority,
+            limit: limit.min(self.inner.options.batch_max),
+            worker,
+            lease_ms,
+            seed: 0,
+            gate: None,
+        });
+        if wait_ms == 0 {
+            return self.look(&ask).await;
         }
         // Registered before the query, so that no job that becomes ready between the two is missed.
-        let wanted = Wanted {
-            queues: claim.queues.clone(),
-            names: claim.names.clone(),
-            scope: self.scope.clone(),
-            priority: claim.priority,
-            limit: claim.limit,
-        };
-        let _waiting = self.begin_waiting(&claim.tenant)?;
-        let max = self.inner.options.waiters_max;
-        let waiter = self.inner.ready_notifier.enter(&claim.tenant, wanted, claim.worker.as_ref(), max);
-        self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &claim).await
+        let _waiting = self.begin_waiting(&ask.tenant)?;
+        let waiter = self.inner.ready_notifier.enter(&ask, self.inner.options.waiters_max);
+        self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &ask, wait_ms).await
     }
 
-    async fn wait_in_line(&self, mut waiter: Waiter, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
-        let mut patience = self.inner.clock.sleep_ms(claim.wait_ms);
+    async fn wait_in_line(
+        &self,
+        mut waiter: Waiter,
+        ask: &Arc<ClaimAsk>,
+        wait_ms: u64,
+    ) -> Result<Delivery, EngineError> {
+        let mut patience = self.inner.clock.sleep_ms(wait_ms);
         let mut is_last_look = false;
         loop {
             waiter.look();
-            let delivery = match self.look(claim).await {
+            let delivery = match self.look(ask).await {
                 Err(EngineError::ShuttingDown) => return Ok(Delivery::empty()),
                 answer => answer?,
             };
             if !delivery.jobs.is_empty() {
-                if delivery.jobs.len() < claim.limit {
-                    waiter.complete_duty();
-                }
+                waiter.claimed(&delivery.jobs);
                 return Ok(delivery);
             }
             if waiter.found_nothing() == LookAgain::Yes && !is_last_look {
@@ -145,28 +152,17 @@ impl Engine {
 
     /// Queries the store once. Runs to completion even if the caller is gone, so that jobs it claimed are
     /// returned.
-    async fn look(&self, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
-        let visit = self.inner.enter()?;
-        let (claim, scope) = (claim.clone(), self.scope.clone());
-        self.inner.detached(async move { visit.take(&claim, scope).await }).await
+    async fn look(&self, ask: &Arc<ClaimAsk>) -> Result<Delivery, EngineError> {
+        let (in_flight, ask) = (self.inner.enter()?, ask.clone());
+        self.inner.detached(async move { in_flight.take(&ask).await }).await
     }
 }
 
 impl Inner {
-    async fn take(self: &Arc<Self>, claim: &Claim, scope: Scope) -> Result<Delivery, EngineError> {
+    async fn take(self: &Arc<Self>, ask: &ClaimAsk) -> Result<Delivery, EngineError> {
         let now = self.now();
-        let ask = ClaimAsk {
-            tenant: claim.tenant.clone(),
-            queues: claim.queues.clone(),
-            names: claim.names.clone(),
-            scope,
-            priority: claim.priority,
-            limit: claim.limit,
-            worker: claim.worker.clone(),
-            lease_ms: claim.lease_ms,
-            seed: self.random.next_u64(),
-            gate: self.limits.gate(&claim.tenant),
-        };
+        let (seed, gate) = (self.random.next_u64(), self.limits.gate(&ask.tenant));
+        let ask = ClaimAsk { seed, gate, ..ask.clone() };
         let jobs = self.store.claim(ask, now).await.map_err(|error| self.query_due_if_unknown(error))?;
         if !jobs.is_empty() {
             self.calendar.note_claim();

@@ -15,7 +15,7 @@ impl Engine {
     /// so an interrupted import can be repeated: it completes the jobs it had begun. Parents must be imported
     /// in an earlier call than their children.
     pub async fn import(&self, tenant: &Tenant, jobs: Vec<Import>) -> Result<Vec<Pushed>, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         self.check_count(jobs.len())?;
         self.check_payloads(jobs.iter().map(|job| Some(&job.push.payload)))?;
         if jobs.is_empty() {
@@ -23,7 +23,7 @@ impl Engine {
         }
         self.check_all()?;
         let tenant = tenant.clone();
-        self.inner.detached(async move { visit.import(&tenant, jobs).await }).await
+        self.inner.detached(async move { in_flight.import(&tenant, jobs).await }).await
     }
 }
 

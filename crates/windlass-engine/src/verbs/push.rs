@@ -6,11 +6,11 @@ use crate::events::feed::FeedKind;
 use crate::shutdown::InFlight;
 use crate::tenants::quota::{self, Admitted};
 use crate::verbs::{JobEvent, Push, Pushed, RunAt};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::OnConflict;
-use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Queue, Scope, StateName, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 /// Key and value of a setting of the store.
@@ -34,21 +34,26 @@ impl Engine {
         self.push_with(tenant, jobs, Some((format!("{NOTES}{key}"), Some(value)))).await
     }
 
+    /// Checks the number of jobs and the sizes of their payloads.
+    pub fn check_pushes(&self, jobs: &[Push]) -> Result<(), EngineError> {
+        self.check_count(jobs.len())?;
+        self.check_payloads(jobs.iter().map(|job| Some(&job.payload)))
+    }
+
     async fn push_with(
         &self,
         tenant: &Tenant,
         jobs: Vec<Push>,
         setting: Option<Setting>,
     ) -> Result<Vec<Pushed>, EngineError> {
-        let visit = self.inner.enter()?;
-        self.check_count(jobs.len())?;
-        self.check_payloads(jobs.iter().map(|job| Some(&job.payload)))?;
+        let in_flight = self.inner.enter()?;
+        self.check_pushes(&jobs)?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
         let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
         if self.is_exempt {
-            let pushed = self.push_admitted(visit, tenant, jobs, setting, None).await?;
+            let pushed = self.push_admitted(in_flight, tenant, jobs, setting, None).await?;
             self.convert_reservations(
                 tenant,
                 bytes.len() as u64,
@@ -57,13 +62,13 @@ impl Engine {
             return Ok(pushed);
         }
         let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::size_of_push)).await?;
-        self.push_admitted(visit, tenant, jobs, setting, Some((admitted, bytes))).await
+        self.push_admitted(in_flight, tenant, jobs, setting, Some((admitted, bytes))).await
     }
 
     /// Settles the quota reservation even if the caller stops waiting.
     async fn push_admitted(
         &self,
-        visit: InFlight,
+        in_flight: InFlight,
         tenant: &Tenant,
         jobs: Vec<Push>,
         setting: Option<Setting>,
@@ -71,7 +76,7 @@ impl Engine {
     ) -> Result<Vec<Pushed>, EngineError> {
         let (tenant, scope) = (tenant.clone(), self.scope.clone());
         let work = async move {
-            let pushed = visit.push(&tenant, &scope, jobs, setting).await;
+            let pushed = in_flight.push(&tenant, &scope, jobs, setting).await;
             if let Some((admitted, bytes)) = admitted {
                 admitted.conclude(&bytes, &pushed);
             }
@@ -102,7 +107,7 @@ impl Inner {
         } else {
             self.insert(batch, setting, now).await?
         };
-        self.pushed(tenant, &pushed, &after, now);
+        self.after_push(tenant, &pushed, &after, now);
         let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
         // The rest needs further commits. From here on an error must not claim that nothing was written.
         let resolved = self.resolve_conflicts(pushed, &after.specs, scope).await;
@@ -209,7 +214,7 @@ impl Inner {
         Ok(())
     }
 
-    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &BatchFacts, now: Timestamp) {
+    fn after_push(&self, tenant: &Tenant, pushed: &[Pushed], after: &BatchFacts, now: Timestamp) {
         if let Some(next) = after.next_start {
             self.timers.plan(next);
         }
@@ -218,13 +223,6 @@ impl Inner {
         let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
         let queues = came.map(|(_, queue)| queue);
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
-        // Several jobs of an address can serve several waiters. A store other than the embedded one announces
-        // the address once per commit; where each job was announced, a waiter may look in vain.
-        for ((queue, name), count) in &after.ready {
-            if *count > 1 {
-                self.ready_notifier.announce(tenant, queue, name, count - 1);
-            }
-        }
         if self.feed.has_listeners() {
             for (pushed, spec) in pushed.iter().zip(&after.specs) {
                 if let Pushed::New(id) = pushed {
@@ -240,8 +238,6 @@ impl Inner {
 struct BatchFacts {
     /// Earliest start of the jobs that are not due yet.
     next_start: Option<Timestamp>,
-    /// Number of due jobs by address; empty if no claim waits, or for a single job.
-    ready: FxHashMap<(Queue, Name), usize>,
     /// Empty if they are not needed.
     specs: Vec<Arc<JobSpec>>,
     /// Queue of each job.
@@ -250,17 +246,10 @@ struct BatchFacts {
 
 impl BatchFacts {
     fn of(engine: &Inner, batch: &[NewJob], now: Timestamp) -> BatchFacts {
-        let mut ready = FxHashMap::default();
-        if batch.len() > 1 && engine.ready_notifier.waiters() > 0 {
-            for new in batch.iter().filter(|new| new.run_at <= now) {
-                *ready.entry((new.spec.queue.clone(), new.spec.name.clone())).or_default() += 1;
-            }
-        }
         let are_asked_for =
             engine.feed.has_listeners() || batch.iter().any(|new| new.spec.unique().is_some());
         BatchFacts {
             next_start: batch.iter().map(|new| new.run_at).filter(|run_at| *run_at > now).min(),
-            ready,
             specs: if are_asked_for {
                 batch.iter().map(|new| new.spec.clone()).collect()
             } else {

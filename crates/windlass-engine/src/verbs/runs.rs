@@ -15,7 +15,6 @@ impl Engine {
         tenant: &Tenant,
         mut ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
-        self.check_count(ends.len())?;
         self.check_payloads(ends.iter().map(|end| payload_of(&end.event)))?;
         let max = self.inner.options.payload_bytes_max;
         if ends.iter().all(|end| report_bytes(&end.event) <= max) {
@@ -48,6 +47,15 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
     }
 
+    async fn apply_to_runs(
+        &self,
+        tenant: &Tenant,
+        events: Vec<JobEvent>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let answers = self.apply_each(tenant, events).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
     /// Extends leases (heartbeat).
     pub async fn extend(
         &self,
@@ -58,8 +66,7 @@ impl Engine {
             let event = Event::Extend { by: entry.by, lease_ms: entry.lease_ms };
             JobEvent { id: entry.id, event }
         };
-        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+        self.apply_to_runs(tenant, entries.into_iter().map(ask).collect()).await
     }
 
     /// Restarts leases from now, for the same or another worker.
@@ -72,8 +79,7 @@ impl Engine {
             let Renew { id, by, lease_ms, worker } = entry;
             JobEvent { id, event: Event::Renew { by, lease_ms, worker } }
         };
-        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+        self.apply_to_runs(tenant, entries.into_iter().map(ask).collect()).await
     }
 
     /// Takes the result of a settled job whose policy delivers it once, and returns the job as it was. Of
@@ -105,8 +111,7 @@ impl Engine {
             let Report { id, by, percent, note, payload } = entry;
             JobEvent { id, event: Event::Report { by, percent: percent.map(|p| p.min(100)), note, payload } }
         };
-        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+        self.apply_to_runs(tenant, entries.into_iter().map(ask).collect()).await
     }
 
     /// Appends log lines to jobs. Each call rewrites the whole stored log of a job, so callers should send
@@ -120,8 +125,7 @@ impl Engine {
             let LogEntry { id, by, source, lines } = entry;
             JobEvent { id, event: Event::Log { by, source, lines } }
         };
-        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+        self.apply_to_runs(tenant, entries.into_iter().map(ask).collect()).await
     }
 }
 

@@ -9,6 +9,8 @@ use windlass_core::{Job, JobId, NameMatch};
 use windlass_engine::*;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
+use windlass_store::sqlite::SqliteStore;
+use windlass_store::{OpenOptions, Store};
 
 type Waiting = JoinHandle<Vec<Arc<Job>>>;
 
@@ -113,8 +115,52 @@ async fn a_waiter_that_leaves_after_it_was_woken_passes_the_job_on() {
     assert_eq!(names(&second.await.unwrap()), ["a"]);
 }
 
+/// Waits until the store has answered all calls so far, and the callers have reacted.
+async fn answered(world: &World) {
+    world.engine.put_note("test", None).await.unwrap();
+    rest().await;
+}
+
+/// Pushes `jobs` jobs while `claims` claims sleep; counts the queries that follow.
+async fn wake_ups(store: Arc<dyn Store>, claims: usize, jobs: usize) {
+    let (store, calls) = FaultyStore::new(store);
+    let world = World::on(store).await;
+    let mut workers = Vec::new();
+    for number in 0..claims {
+        workers.push(waits(&world, any()).await);
+        while calls.claims() <= number {
+            rest().await;
+        }
+    }
+    answered(&world).await;
+    world.push_all(vec![job("a"); jobs]).await;
+    let fed = |workers: &[Waiting]| workers.iter().filter(|worker| worker.is_finished()).count();
+    let all_fed = async {
+        while fed(&workers) < jobs {
+            rest().await;
+        }
+    };
+    let in_time = tokio::time::timeout(std::time::Duration::from_secs(20), all_fed).await;
+    assert!(in_time.is_ok(), "{} of {jobs} jobs found a waiting claim", fed(&workers));
+    answered(&world).await;
+    assert_eq!(calls.claims(), claims + jobs, "each woken claim has queried once, the others slept on");
+    assert!(workers[..jobs].iter().all(|worker| worker.is_finished()), "the longest-waiting");
+    assert_eq!(fed(&workers), jobs);
+    world.engine.shutdown().await;
+}
+
 #[tokio::test]
-async fn a_worker_that_took_all_it_may_wakes_the_next() {
+async fn a_push_wakes_one_waiting_claim_for_each_job() {
+    for (claims, jobs) in [(1, 1), (4, 1), (5, 5), (9, 5)] {
+        wake_ups(Arc::new(MemoryStore::new()), claims, jobs).await;
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = SqliteStore::open(&folder.path().join("jobs.db"), OpenOptions::default()).unwrap();
+        wake_ups(Arc::new(sqlite), claims, jobs).await;
+    }
+}
+
+#[tokio::test]
+async fn resumed_jobs_wake_as_many_as_they_can_feed() {
     let world = World::new().await;
     world.engine.set_paused(&tenant(), &queue("default"), true).await.unwrap();
     world.push_all(vec![job("a"), job("a"), job("a")]).await;
@@ -122,7 +168,6 @@ async fn a_worker_that_took_all_it_may_wakes_the_next() {
     for _ in 0..3 {
         workers.push(waits(&world, any()).await);
     }
-    // The store announces the address once, without a count.
     world.engine.set_paused(&tenant(), &queue("default"), false).await.unwrap();
     rest().await;
     let fed: Vec<bool> = workers.iter().map(|worker| worker.is_finished()).collect();

@@ -136,6 +136,21 @@ pub(super) async fn the_listener_hears_of_jobs_that_can_be_claimed_at_once(rig: 
     ears.hear("put off", "it is to run now").await;
 }
 
+pub(super) async fn the_listener_hears_once_of_all_jobs_of_a_commit(rig: &Rig) {
+    let ears = rig.listen();
+    let (many, few) = (|| job("many"), || job("few"));
+    rig.insert(vec![many(), few(), many(), many().run_at(1_000), few(), many().priority(3)]).await;
+    let is_right = |heard: Option<usize>, count: usize| match heard {
+        Some(heard) => heard == count,
+        // A poll for the jobs of other servers came between.
+        None => rig.store.shared().is_some(),
+    };
+    assert!(is_right(ears.hear("many", "three of four are due").await, 3));
+    assert!(is_right(ears.hear("few", "they were inserted and are due").await, 2));
+    rig.insert(vec![many()]).await;
+    assert!(is_right(ears.hear("many", "one more was inserted").await, 1));
+}
+
 pub(super) async fn the_listener_hears_of_delayed_jobs_at_their_time(rig: &Rig) {
     let ears = rig.listen();
     rig.insert(vec![job("a").run_at(100), job("b").run_at(101), job("c").run_at(101)]).await;

@@ -2,7 +2,7 @@
 
 use crate::{ClaimAsk, Inserted, Listener, NewJob, Step, Store, Verdict};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -324,14 +324,17 @@ impl Rig {
 /// Records notifications. A store may notify from another thread, after it has answered.
 #[derive(Default)]
 pub(super) struct Ears {
-    heard: Mutex<BTreeSet<(Tenant, Queue, Name)>>,
+    /// Number of jobs by address; `None`: any number.
+    heard: Mutex<BTreeMap<(Tenant, Queue, Name), Option<usize>>>,
     news: Notify,
 }
 
 impl Listener for Ears {
-    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name) {
-        let address = (tenant.clone(), queue.clone(), name.clone());
-        self.heard.lock().insert(address);
+    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: Option<usize>) {
+        let mut heard = self.heard.lock();
+        let known = heard.entry((tenant.clone(), queue.clone(), name.clone())).or_insert(Some(0));
+        *known = known.zip(count).map(|(known, count)| known + count);
+        drop(heard);
         self.news.notify_one();
     }
 }
@@ -342,15 +345,18 @@ impl Ears {
         self.heard.lock().clear();
     }
 
-    /// Waits for a notification of a job with this name in the default tenant and queue.
-    pub(super) async fn hear(&self, text: &str, why: &str) {
+    /// Waits for a notification of jobs with this name in the default tenant and queue; returns their number.
+    pub(super) async fn hear(&self, text: &str, why: &str) -> Option<usize> {
         let address = (Tenant::default(), Queue::default(), name(text));
         let heard = async {
-            while !self.heard.lock().remove(&address) {
+            loop {
+                if let Some(count) = self.heard.lock().remove(&address) {
+                    return count;
+                }
                 self.news.notified().await;
             }
         };
         let in_time = tokio::time::timeout(HEARING_MAX, heard).await;
-        assert!(in_time.is_ok(), "the listener did not hear of {text:?}: {why}");
+        in_time.unwrap_or_else(|_| panic!("the listener did not hear of {text:?}: {why}"))
     }
 }

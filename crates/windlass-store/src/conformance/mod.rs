@@ -166,6 +166,7 @@ where
             due::next_is_the_earliest_moment_planned,
             due::what_the_limit_cuts_off_comes_with_the_next_call,
             due::the_listener_hears_of_jobs_that_can_be_claimed_at_once,
+            due::the_listener_hears_once_of_all_jobs_of_a_commit,
             due::the_listener_hears_of_delayed_jobs_at_their_time,
             due::the_listener_hears_when_a_queue_goes_on,
             query::load_answers_in_the_order_asked,

@@ -59,8 +59,8 @@ struct Inner {
     held: BTreeMap<JobId, Held>,
     /// `now` of the last `due`: the listener has been notified of jobs due before that.
     looked_at: Option<Timestamp>,
-    /// Tenant, queue and name of jobs that became claimable during the current call.
-    news: BTreeSet<(Tenant, Queue, Name)>,
+    /// Tenant, queue and name of jobs that became claimable during the current call, and their number.
+    news: BTreeMap<(Tenant, Queue, Name), usize>,
     listener: Option<Arc<dyn Listener>>,
     closed: bool,
 }
@@ -86,8 +86,8 @@ impl MemoryStore {
             (answer, std::mem::take(&mut inner.news), inner.listener.clone())
         };
         if let Some(listener) = listener {
-            for (tenant, queue, name) in &news {
-                listener.became_ready(tenant, queue, name);
+            for ((tenant, queue, name), count) in &news {
+                listener.became_ready(tenant, queue, name, Some(*count));
             }
         }
         Ok(answer)
@@ -98,7 +98,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>> {
         self.meters.commit_size.record(steps.len() as u64);
-        self.with(|inner| steps.into_iter().map(|step| inner.carry_out(step, now)).collect())
+        self.with(|inner| steps.into_iter().map(|step| inner.apply_step(step, now)).collect())
     }
 
     async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
@@ -251,7 +251,7 @@ impl SharedStore for MemoryStore {
 }
 
 impl Inner {
-    fn carry_out(&mut self, step: Step, now: Timestamp) -> Verdict {
+    fn apply_step(&mut self, step: Step, now: Timestamp) -> Verdict {
         if !self.are_current(&step.changes) {
             return Verdict::Stale;
         }
@@ -338,7 +338,8 @@ impl Inner {
     fn tell(&mut self, job: &Job) {
         let spec = &job.spec;
         if !self.is_paused(job) {
-            self.news.insert((spec.tenant.clone(), spec.queue.clone(), spec.name.clone()));
+            let address = (spec.tenant.clone(), spec.queue.clone(), spec.name.clone());
+            *self.news.entry(address).or_default() += 1;
         }
     }
 
@@ -458,8 +459,6 @@ impl Inner {
 fn is_asked_for(job: &Job, ask: &ClaimAsk) -> bool {
     let spec = &job.spec;
     spec.tenant == ask.tenant
-        && (ask.queues.is_empty() || ask.queues.contains(&spec.queue))
-        && ask.names.matches(&spec.name)
-        && ask.scope.allows(&spec.queue, &spec.name)
+        && ask.fits(&spec.queue, &spec.name)
         && ask.priority.is_none_or(|priority| priority == spec.priority)
 }

@@ -23,8 +23,8 @@ fn plain_job(run_at: Timestamp) -> NewJob {
 struct Heard(Mutex<usize>);
 
 impl Listener for Heard {
-    fn became_ready(&self, _: &Tenant, _: &Queue, _: &Name) {
-        *self.0.lock() += 1;
+    fn became_ready(&self, _: &Tenant, _: &Queue, _: &Name, count: Option<usize>) {
+        *self.0.lock() += count.expect("it counts");
     }
 }
 

@@ -186,12 +186,7 @@ fn batches(asks: &[(ClaimAsk, Timestamp)]) -> Vec<Batch> {
     for (member, (ask, now)) in asks.iter().enumerate() {
         let same = batches.iter_mut().find(|batch| {
             let (other, _) = &asks[batch.members[0]];
-            other.tenant == ask.tenant
-                && other.queues == ask.queues
-                && other.names == ask.names
-                && other.scope == ask.scope
-                && other.priority == ask.priority
-                && other.gate.is_some() == ask.gate.is_some()
+            other.wanted() == ask.wanted() && other.gate.is_some() == ask.gate.is_some()
         });
         match same {
             Some(batch) => {

@@ -68,7 +68,7 @@ async fn answer(shared: &Arc<Shared>, slot: &mut Slot, group: Vec<Request>) {
         replies.push((request.steps.len(), request.reply));
         steps.extend(request.steps);
     }
-    let done = carry_out(shared, slot, steps, now).await;
+    let done = commit_steps(shared, slot, steps, now).await;
     shared.meters.commit_size.record(replies.len() as u64);
     shared.meters.commit_us.record_time(began.elapsed());
     match done {
@@ -88,7 +88,7 @@ async fn answer(shared: &Arc<Shared>, slot: &mut Slot, group: Vec<Request>) {
     shared.tell_news();
 }
 
-async fn carry_out(
+async fn commit_steps(
     shared: &Arc<Shared>,
     slot: &mut Slot,
     steps: Vec<Step>,
@@ -196,7 +196,7 @@ impl<'a> Attempt<'a> {
         for ((job, id), lane) in inserted.chain(written).zip(&rows.lanes_after) {
             if let Some(run_at) = job.state().claimable_at() {
                 let place = (run_at.as_millis(), rows::number(id));
-                lanes.entered(*lane, place, self.now);
+                lanes.entered(*lane, place, self.now, Some(1));
                 outbox.push(Notification::Entered(*lane, place));
             }
         }

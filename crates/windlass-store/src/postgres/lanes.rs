@@ -103,6 +103,9 @@ impl Default for Seen {
     }
 }
 
+/// Addresses with newly claimable jobs, and their number; `None`: any number.
+pub(super) type News = BTreeMap<(Tenant, Queue, Name), Option<usize>>;
+
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
@@ -116,7 +119,7 @@ pub(super) struct Lanes {
     parked: usize,
     /// `now` of the last `due`: the listener has been notified of jobs due before that.
     looked_at: Option<Timestamp>,
-    news: BTreeSet<(Tenant, Queue, Name)>,
+    news: News,
 }
 
 impl Lanes {
@@ -182,7 +185,7 @@ impl Lanes {
         }
         if self.paused.remove(&address) {
             let here = self.fitting(|words| words.tenant == *tenant && words.queue == *queue);
-            here.into_iter().for_each(|lane| self.tell(lane));
+            here.into_iter().for_each(|lane| self.tell(lane, None));
         }
     }
 
@@ -209,8 +212,8 @@ impl Lanes {
 
     // --- new jobs ------------------------------------------------------------------------------------------
 
-    /// Records a job that is claimable now or at a later time.
-    pub(super) fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
+    /// Records a job that is claimable now or at a later time. `count` as in [`News`].
+    pub(super) fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp, count: Option<usize>) {
         let Some(entry) = self.lanes.get_mut(&lane) else { return };
         entry.entries += 1;
         let floor = entry.floor.min(place);
@@ -218,19 +221,21 @@ impl Lanes {
         // `due` will not notify of times it has already passed, so the notice is given here.
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now);
         if place.0 <= told_until.as_millis() {
-            self.tell(lane);
+            self.tell(lane, count);
         }
     }
 
-    pub(super) fn tell(&mut self, lane: LaneId) {
+    pub(super) fn tell(&mut self, lane: LaneId, count: Option<usize>) {
         let Some(lane) = self.lanes.get(&lane) else { return };
         if !self.is_paused(&lane.words) {
             let words = &lane.words;
-            self.news.insert((words.tenant.clone(), words.queue.clone(), words.name.clone()));
+            let address = (words.tenant.clone(), words.queue.clone(), words.name.clone());
+            let known = self.news.entry(address).or_insert(Some(0));
+            *known = known.zip(count).map(|(known, count)| known + count);
         }
     }
 
-    pub(super) fn take_news(&mut self) -> BTreeSet<(Tenant, Queue, Name)> {
+    pub(super) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
@@ -362,7 +367,7 @@ impl Lanes {
         let floor = if entry.entries == entries { head } else { entry.floor.min(head) };
         self.set_floor(lane, floor);
         if is_news {
-            self.tell(lane);
+            self.tell(lane, None);
         }
     }
 
@@ -403,7 +408,7 @@ impl Lanes {
             }
         }
         self.parked -= released.len();
-        released.into_iter().for_each(|lane| self.tell(lane));
+        released.into_iter().for_each(|lane| self.tell(lane, None));
     }
 
     // --- time ----------------------------------------------------------------------------------------------
@@ -436,9 +441,7 @@ fn is_held(parked: Option<&Held>, now: Timestamp) -> bool {
 
 pub(super) fn is_asked_for(words: &LaneKey, ask: &ClaimAsk) -> bool {
     words.tenant == ask.tenant
-        && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
-        && ask.names.matches(&words.name)
-        && ask.scope.allows(&words.queue, &words.name)
+        && ask.fits(&words.queue, &words.name)
         && ask.priority.is_none_or(|priority| priority == words.priority)
 }
 

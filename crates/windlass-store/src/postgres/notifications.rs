@@ -197,7 +197,7 @@ async fn understand(shared: &Arc<Shared>, word: &str) {
         let mut lanes = shared.lanes();
         for one in &news {
             match one {
-                Notification::Entered(lane, place) => lanes.entered(*lane, *place, now),
+                Notification::Entered(lane, place) => lanes.entered(*lane, *place, now, None),
                 Notification::Freed(lane) => {
                     let keys = lanes.words(*lane).map(|words| words.limit_keys.clone()).unwrap_or_default();
                     lanes.unpark(|held| keys.contains(&held.key));

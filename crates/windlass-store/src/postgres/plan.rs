@@ -84,7 +84,7 @@ pub(super) fn plan(
         plan: Plan::default(),
     };
     for step in steps {
-        let verdict = planner.carry_out(step);
+        let verdict = planner.plan_step(step);
         planner.plan.verdicts.push(verdict);
     }
     planner.plan
@@ -102,7 +102,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn carry_out(&mut self, step: &Step) -> Verdict {
+    fn plan_step(&mut self, step: &Step) -> Verdict {
         if !self.are_current(&step.changes) {
             return Verdict::Stale;
         }

@@ -79,7 +79,7 @@ pub(super) async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result
             let (lane, since, later): (LaneId, Option<i64>, Option<i64>) =
                 (row.get(0), row.get(1), row.get(2));
             if since.is_some_and(|at| at <= now_ms) {
-                lanes.tell(lane);
+                lanes.tell(lane, None);
             }
             next = earlier(next, later);
         }

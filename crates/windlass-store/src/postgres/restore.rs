@@ -39,7 +39,7 @@ pub(super) async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: Job
     let mut lanes = shared.lanes();
     for (job, lane) in jobs.iter().zip(&rows.lanes) {
         if let Some(run_at) = job.state().claimable_at() {
-            lanes.entered(*lane, (run_at.as_millis(), rows::number(job.id)), Timestamp::MAX);
+            lanes.entered(*lane, (run_at.as_millis(), rows::number(job.id)), Timestamp::MAX, Some(1));
         }
     }
     drop(lanes);

@@ -74,8 +74,8 @@ impl Shared {
     pub(super) fn tell_news(&self) {
         let news = self.lanes().take_news();
         if let Some(listener) = self.listener.get() {
-            for (tenant, queue, name) in &news {
-                listener.became_ready(tenant, queue, name);
+            for ((tenant, queue, name), count) in &news {
+                listener.became_ready(tenant, queue, name, *count);
             }
         }
     }

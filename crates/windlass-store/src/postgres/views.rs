@@ -86,11 +86,7 @@ impl Views {
 
 impl View {
     fn is_for(&self, ask: &ClaimAsk) -> bool {
-        self.ask.tenant == ask.tenant
-            && self.ask.names == ask.names
-            && self.ask.queues == ask.queues
-            && self.ask.scope == ask.scope
-            && self.ask.priority == ask.priority
+        self.ask.wanted() == ask.wanted()
     }
 }
 

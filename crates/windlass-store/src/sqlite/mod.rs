@@ -92,8 +92,8 @@ impl Shared {
     fn tell_news(&self) {
         let news = self.index().take_news();
         if let Some(listener) = self.listener.get() {
-            for (tenant, queue, name) in &news {
-                listener.became_ready(tenant, queue, name);
+            for ((tenant, queue, name), count) in &news {
+                listener.became_ready(tenant, queue, name, Some(*count));
             }
         }
     }

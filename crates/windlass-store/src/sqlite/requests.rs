@@ -46,10 +46,25 @@ pub(super) enum Answer {
     Refused(Reply<()>, StoreError),
 }
 
-pub(super) fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
-    Box::new(move |error| {
-        let _ = reply.send(Err(error));
-    })
+/// Applied request.
+pub(super) enum Applied {
+    Answer(Answer),
+    Close(Reply<()>),
+    Nothing,
+}
+
+/// Reply to the request that failed, and the error of its group.
+pub(super) type Failed = (Box<dyn FnOnce(StoreError)>, StoreError);
+
+pub(super) fn applied<R: 'static, T>(
+    reply: Reply<R>,
+    outcome: Result<T, StoreError>,
+    answer: impl FnOnce(Reply<R>, T) -> Answer,
+) -> Result<Applied, Failed> {
+    match outcome {
+        Ok(value) => Ok(Applied::Answer(answer(reply, value))),
+        Err(error) => Err((Box::new(move |error| drop(reply.send(Err(error)))), error)),
+    }
 }
 
 pub(super) fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {

@@ -4,6 +4,8 @@ use super::*;
 use crate::calendar::{CLOCK, Kept};
 use crate::change::NewJob;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use tempfile::TempDir;
 use windlass_core::event::Finish;
 use windlass_core::{
     Event, Extras, Holder, JobSpec, NameMatch, Outcome, Payload, Policy, Scope, StateName, apply,
@@ -79,6 +81,16 @@ async fn finish(store: &SqliteStore, jobs: Vec<Arc<Job>>) {
     assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done(_))));
 }
 
+/// Store of a hundred jobs that is closed.
+async fn closed_store() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
+    store.close().await.unwrap();
+    (folder, database)
+}
+
 /// Answers of an index to all kinds of queries.
 fn picture(mut index: Index) -> String {
     let tenant = Tenant::default();
@@ -107,8 +119,8 @@ fn picture(mut index: Index) -> String {
         seed: 1,
         gate: None,
     };
-    let news = index.take_news().len();
-    format!("{first}\n{news}\n{:?}\n{:?}", index.pick(&ask, at(0)), index.pick(&ask, at(1_000_000)))
+    let news = index.take_news();
+    format!("{first}\n{news:?}\n{:?}\n{:?}", index.pick(&ask, at(0)), index.pick(&ask, at(1_000_000)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,12 +159,7 @@ async fn an_index_that_several_threads_read_is_the_same_as_that_of_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_given_connection_reads_if_no_other_can_be_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let database = folder.path().join("windlass.db");
-    let store = open(&database).unwrap();
-    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
-    store.close().await.unwrap();
-    drop(store);
+    let (folder, database) = closed_store().await;
     let connection = read_only(&database).unwrap();
     let expected = picture(load_with(&connection, 1, 1).unwrap().index);
     // The open connection keeps its file; another one does not find it.
@@ -165,12 +172,7 @@ async fn the_given_connection_reads_if_no_other_can_be_opened() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_threads_refuse_rows_that_are_damaged_or_missing() {
-    let folder = tempfile::tempdir().unwrap();
-    let database = folder.path().join("windlass.db");
-    let store = open(&database).unwrap();
-    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
-    store.close().await.unwrap();
-    drop(store);
+    let (_folder, database) = closed_store().await;
     let connection = Connection::open(&database).unwrap();
     for (sql, why) in [
         ("UPDATE jobs SET priority = 7 WHERE id = 50", "checksum"),
@@ -294,12 +296,7 @@ async fn a_compacted_store_is_small_and_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_store_is_not_compacted() {
-    let folder = tempfile::tempdir().unwrap();
-    let database = folder.path().join("windlass.db");
-    let store = open(&database).unwrap();
-    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
-    store.close().await.unwrap();
-    drop(store);
+    let (_folder, database) = closed_store().await;
     let mut bytes = std::fs::read(&database).unwrap();
     // Flips a bit of each payload: some of the matches are remains of another page.
     let mut from = 0;

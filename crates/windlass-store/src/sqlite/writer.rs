@@ -3,7 +3,7 @@
 
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
-use super::requests::{Answer, Reply, Request, fail_with, refuse};
+use super::requests::{Answer, Applied, Failed, Reply, Request, applied, refuse};
 use super::rows::Rows;
 use super::tables::{RowCounts, Tables};
 use super::{Shared, load::load_index};
@@ -164,10 +164,10 @@ impl Writer<'_> {
         let mut answers = Vec::with_capacity(group.len());
         let mut requests = group.drain(..);
         for request in requests.by_ref() {
-            match self.carry_out(request) {
-                Ok(Carried::Answer(answer)) => answers.push(answer),
-                Ok(Carried::Close(reply)) => closing = Some(reply),
-                Ok(Carried::Nothing) => {}
+            match self.apply(request) {
+                Ok(Applied::Answer(answer)) => answers.push(answer),
+                Ok(Applied::Close(reply)) => closing = Some(reply),
+                Ok(Applied::Nothing) => {}
                 Err((reply, error)) => {
                     self.give_up(error, answers, reply);
                     refuse(
@@ -205,42 +205,32 @@ impl Writer<'_> {
         }
     }
 
-    fn carry_out(&mut self, request: Request) -> Result<Carried, Failed> {
-        let failed = |error: StoreError, fail: Box<dyn FnOnce(StoreError)>| (fail, error);
+    fn apply(&mut self, request: Request) -> Result<Applied, Failed> {
         match request {
-            Request::Commit { steps, now, reply } => match self.steps(steps, now) {
-                Ok(verdicts) => Ok(Carried::Answer(Answer::Commit(reply, verdicts))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::Claim { ask, now, reply } => match self.claim(&ask, now) {
-                Ok(jobs) => Ok(Carried::Answer(Answer::Claim(reply, jobs, ask))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::Due { now, limit, reply } => match self.due(now, limit) {
-                Ok(due) => Ok(Carried::Answer(Answer::Due(reply, due))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::Setting { key, value, reply } => {
-                match self.begin().and_then(|()| self.tables.put_setting(&key, value.as_deref())) {
-                    Ok(()) => Ok(Carried::Answer(Answer::Done(reply))),
-                    Err(error) => Err(failed(error, fail_with(reply))),
-                }
+            Request::Commit { steps, now, reply } => applied(reply, self.steps(steps, now), Answer::Commit),
+            Request::Claim { ask, now, reply } => {
+                let jobs = self.claim(&ask, now);
+                applied(reply, jobs, |reply, jobs| Answer::Claim(reply, jobs, ask))
             }
-            Request::Pause { tenant, queue, paused, reply } => match self.pause(&tenant, &queue, paused) {
-                Ok(()) => Ok(Carried::Answer(Answer::Done(reply))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::NextId { reply } => match self.next_id() {
-                Ok(id) => Ok(Carried::Answer(Answer::NextId(reply, id))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::Restore { jobs, next, reply } => match self.restore(&jobs, next) {
-                Ok(None) => Ok(Carried::Answer(Answer::Done(reply))),
-                Ok(Some(id)) => Ok(Carried::Answer(Answer::Refused(reply, is_there(id)))),
-                Err(error) => Err(failed(error, fail_with(reply))),
-            },
-            Request::Close { reply } => Ok(Carried::Close(reply)),
-            Request::Tidy {} => Ok(Carried::Nothing),
+            Request::Due { now, limit, reply } => applied(reply, self.due(now, limit), Answer::Due),
+            Request::Setting { key, value, reply } => {
+                let put = self.begin().and_then(|()| self.tables.put_setting(&key, value.as_deref()));
+                applied(reply, put, |reply, ()| Answer::Done(reply))
+            }
+            Request::Pause { tenant, queue, paused, reply } => {
+                let paused = self.pause(&tenant, &queue, paused);
+                applied(reply, paused, |reply, ()| Answer::Done(reply))
+            }
+            Request::NextId { reply } => applied(reply, self.next_id(), Answer::NextId),
+            Request::Restore { jobs, next, reply } => {
+                let restored = self.restore(&jobs, next);
+                applied(reply, restored, |reply, existing| match existing {
+                    None => Answer::Done(reply),
+                    Some(id) => Answer::Refused(reply, is_there(id)),
+                })
+            }
+            Request::Close { reply } => Ok(Applied::Close(reply)),
+            Request::Tidy {} => Ok(Applied::Nothing),
         }
     }
 
@@ -488,11 +478,3 @@ pub(super) fn stop(why: &str) -> ! {
     }
     std::process::abort();
 }
-
-enum Carried {
-    Answer(Answer),
-    Close(Reply<()>),
-    Nothing,
-}
-
-type Failed = (Box<dyn FnOnce(StoreError)>, StoreError);

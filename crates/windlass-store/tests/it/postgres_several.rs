@@ -71,7 +71,7 @@ struct Ears {
 }
 
 impl Listener for Ears {
-    fn became_ready(&self, _: &Tenant, _: &Queue, name: &Name) {
+    fn became_ready(&self, _: &Tenant, _: &Queue, name: &Name, _: Option<usize>) {
         self.heard.lock().unwrap().insert(name.to_string());
         self.news.notify_one();
     }

@@ -15,7 +15,7 @@ use windlass_store::{Filter, StoreError};
 impl Engine {
     /// Adds or changes a limit. It applies to all waiting and running jobs before this returns.
     pub async fn set_limit(&self, tenant: &Tenant, limit: Limit) -> Result<(), EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         self.check_all()?;
         let tenant = tenant.clone();
         let work = async move {
@@ -24,23 +24,23 @@ impl Engine {
                 serde_json::to_vec(&limit).map_err(|error| StoreError::Unsupported(error.to_string()))?;
             // In the table first, because it may refuse. A crash before the next line loses a limit that was
             // not acknowledged.
-            visit.limits.set(&tenant, limit, visit.now())?;
-            visit.store.put_setting(&key, Some(value)).await?;
-            visit.relimit_all(&tenant).await
+            in_flight.limits.set(&tenant, limit, in_flight.now())?;
+            in_flight.store.put_setting(&key, Some(value)).await?;
+            in_flight.relimit_all(&tenant).await
         };
         self.inner.detached(work).await
     }
 
     /// Returns false if there was no such limit.
     pub async fn remove_limit(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         self.check_all()?;
         let (tenant, id) = (tenant.clone(), id.to_owned());
         let work = async move {
-            visit.store.put_setting(&format!("{PREFIX}{tenant}/{id}"), None).await?;
-            let removed = visit.limits.remove(&tenant, &id);
+            in_flight.store.put_setting(&format!("{PREFIX}{tenant}/{id}"), None).await?;
+            let removed = in_flight.limits.remove(&tenant, &id);
             if removed {
-                visit.relimit_all(&tenant).await?;
+                in_flight.relimit_all(&tenant).await?;
             }
             Ok(removed)
         };

@@ -97,7 +97,7 @@ fn views_show_what_looking_at_every_lane_shows() {
                 let entries = lanes.lanes.get(&lane).map_or(0, |lane| lane.entries.saturating_sub(missed));
                 lanes.head_is(lane, entries, (random(2) == 0).then_some(place), now);
             }
-            6..=8 => lanes.entered(lane, place, now),
+            6..=8 => lanes.entered(lane, place, now, Some(1)),
             _ => {
                 let looks = lanes.looks(&ask(NameMatch::Any), now, LANES_PER_LOOK);
                 if let Some(look) = looks.lanes.first() {

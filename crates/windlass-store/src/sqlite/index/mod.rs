@@ -48,8 +48,8 @@ pub(super) struct Index {
     /// Shelves blocked by a limit, by its key. May contain shelves that were released since.
     parked_by: FxHashMap<Arc<str>, Vec<ShelfId>>,
     children: FxHashMap<JobId, BTreeSet<JobId>>,
-    /// Shelves with a newly claimable job, one entry per job; emptied by `take_news`.
-    news: Vec<ShelfId>,
+    /// Number of newly claimable jobs by shelf; emptied by `take_news`.
+    news: BTreeMap<ShelfId, usize>,
 }
 
 impl Index {
@@ -269,15 +269,17 @@ impl Index {
         self.news.clear();
     }
 
-    /// Tenant, queue and name of the jobs that became claimable since the last call, one entry per job.
-    pub(super) fn take_news(&mut self) -> Vec<Address> {
-        let news = std::mem::take(&mut self.news);
-        news.into_iter()
-            .filter_map(|shelf| {
-                let shelf = &self.shelves[shelf as usize];
-                shelf.is_open().then(|| (shelf.tenant.clone(), shelf.queue.clone(), shelf.name.clone()))
-            })
-            .collect()
+    /// Tenant, queue and name of the jobs that became claimable since the last call, and their number.
+    pub(super) fn take_news(&mut self) -> BTreeMap<Address, usize> {
+        let mut news = BTreeMap::new();
+        for (shelf, count) in std::mem::take(&mut self.news) {
+            let shelf = &self.shelves[shelf as usize];
+            if shelf.is_open() {
+                let address = (shelf.tenant.clone(), shelf.queue.clone(), shelf.name.clone());
+                *news.entry(address).or_default() += count;
+            }
+        }
+        news
     }
 
     pub(super) fn payload_bytes(&self, tenant: &Tenant) -> u64 {
@@ -402,12 +404,12 @@ impl Index {
         if let Some(tenant) = self.tenants.get_mut(&shelf.tenant) {
             tenant.forget_shelf(number, &shelf);
         }
-        self.news.retain(|other| *other != number);
+        self.news.remove(&number);
         self.free_shelves.push(number);
     }
 
     fn put_on_shelf(&mut self, number: ShelfId, slot: Slot) {
-        self.news.push(number);
+        *self.news.entry(number).or_default() += 1;
         self.with_head_kept(number, |shelf| {
             shelf.slots.insert(slot);
         });
@@ -425,7 +427,7 @@ impl Index {
         self.with_head_kept(number, change);
         let shelf = &self.shelves[number as usize];
         if shelf.is_open() && !was_open {
-            self.news.extend(std::iter::repeat_n(number, shelf.slots.len()));
+            *self.news.entry(number).or_default() += shelf.slots.len();
         }
     }
 
