@@ -98,7 +98,7 @@ pub struct Report {
     pub result: Bytes,
     /// Other output, limited in size.
     pub log: Bytes,
-    pub new_jobs: Vec<NewJob>,
+    pub new_jobs: Vec<PrintedJob>,
     /// Time spent in the handler.
     pub run_ms: u64,
 }
@@ -112,7 +112,7 @@ impl Report {
 /// Job pushed by an output line `J: type|payload`. It belongs to the same client, as the line cannot name
 /// another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewJob {
+pub struct PrintedJob {
     /// Job type as printed.
     pub jobtype: String,
     pub payload: Bytes,

@@ -1,5 +1,6 @@
 //! HTTP responses shared by all dialects.
 
+use crate::codec::Encoding;
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
@@ -9,6 +10,11 @@ pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// `Retry-After` of temporary errors, in seconds.
 const RETRY_AFTER_S: &str = "1";
+
+/// Response in the encoding that the caller prefers.
+pub(crate) fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
+    answer(status, encoding.content_type(), body)
+}
 
 /// Response with the headers that HTTP requires for the status.
 pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {

@@ -6,7 +6,7 @@ use crate::route::{Answering, BadBody, Call, Refusal, status_of};
 use ::http::StatusCode;
 use axum::response::Response;
 use std::marker::PhantomData;
-use windlass_core::BadName;
+use windlass_core::{BadName, JobId};
 use windlass_engine::EngineError;
 
 /// Error of a call.
@@ -17,6 +17,8 @@ pub struct Problem<D> {
     pub code: &'static str,
     /// Message for people.
     pub message: String,
+    /// Conflicting job, in dialects that name it.
+    pub job: Option<JobId>,
     dialect: PhantomData<D>,
 }
 
@@ -53,7 +55,16 @@ impl<D: ErrorFormat> Problem<D> {
     }
 
     pub fn coded(status: StatusCode, code: &'static str, message: impl Into<String>) -> Problem<D> {
-        Problem { status, code, message: message.into(), dialect: PhantomData }
+        Problem { status, code, message: message.into(), job: None, dialect: PhantomData }
+    }
+
+    /// Names the conflicting job.
+    pub fn about(self, job: Option<JobId>) -> Problem<D> {
+        Problem { job, ..self }
+    }
+
+    pub fn response(&self, encoding: Encoding) -> Response {
+        D::response(self, encoding)
     }
 
     pub fn bad_request(message: impl Into<String>) -> Problem<D> {
@@ -65,37 +76,19 @@ impl<D: ErrorFormat> Problem<D> {
     }
 }
 
-/// Error of a call, as a response.
-pub(crate) trait CallError {
-    /// Encoding of the response.
-    fn reply_encoding(call: &Call) -> Encoding;
-
-    fn response(&self, encoding: Encoding) -> Response;
-}
-
-impl<D: ErrorFormat> CallError for Problem<D> {
-    fn reply_encoding(call: &Call) -> Encoding {
-        D::reply_encoding(call)
-    }
-
-    fn response(&self, encoding: Encoding) -> Response {
-        D::response(self, encoding)
-    }
-}
-
 /// Runs a call and converts its error into a response.
-pub(crate) fn answering<E, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
+pub(crate) fn answering<D, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
 where
-    E: CallError,
-    F: Future<Output = Result<Response, E>> + Send,
+    D: ErrorFormat,
+    F: Future<Output = Result<Response, Problem<D>>> + Send,
 {
     Box::pin(async move {
-        let encoding = E::reply_encoding(&call);
+        let encoding = D::reply_encoding(&call);
         handle(call).await.unwrap_or_else(|error| error.response(encoding))
     })
 }
 
-/// Wraps an `async fn(Call) -> Result<Response, impl CallError>` as the handler of a route.
+/// Wraps an `async fn(Call) -> Result<Response, Problem<_>>` as the handler of a route.
 macro_rules! call {
     ($call:path) => {{
         fn handle(call: $crate::route::Call) -> $crate::route::Answering {

@@ -1,6 +1,6 @@
 //! Traits of the runners of handlers. The binary provides the implementation.
 
-pub use windlass_core::handler::{Batch, BatchJob, Ended, NewJob, NoRoom, Report, Resource, Run, Status};
+pub use windlass_core::handler::{Batch, BatchJob, Ended, NoRoom, PrintedJob, Report, Resource, Run, Status};
 
 use crate::dialect::Soon;
 use std::time::Duration;

@@ -59,7 +59,7 @@ impl Deferred {
         let place =
             Held::enter(&self.held, &work.caller.tenant, work.request.bytes()).ok_or_else(too_many)?;
         let (shared, phase) = (Arc::clone(&self.shared), self.phase.clone());
-        tokio::spawn(carry_out(shared, work, phase, (permit, place)));
+        tokio::spawn(run_deferred(shared, work, phase, (permit, place)));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Drop for Place {
     }
 }
 
-async fn carry_out(
+async fn run_deferred(
     shared: Arc<Shared>,
     work: Work,
     mut phase: watch::Receiver<Phase>,

@@ -254,7 +254,7 @@ impl<L: Link> Session<L> {
             .map(|request| (self.caller_of(request, role), self.time_left(command, reach, request)))
             .collect();
         let is_local = self.is_local;
-        let each = |(request, asked)| carry_out(&shared, command, reach, request, is_local, asked);
+        let each = |(request, asked)| run_command(&shared, command, reach, request, is_local, asked);
         let all = futures_util::future::join_all(run.iter().zip(asked).map(each));
         let work = async {
             if command.hands_out() {
@@ -428,7 +428,7 @@ async fn catch_up(shared: &Shared) {
 }
 
 /// Runs one command, and returns how far into the server it went.
-async fn carry_out(
+async fn run_command(
     shared: &Shared,
     command: Command,
     reach: Reach,

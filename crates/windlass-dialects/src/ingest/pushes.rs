@@ -67,9 +67,10 @@ pub fn needs_no_store(push: &Push) -> bool {
     push.extras.as_ref().is_none_or(|extras| extras.unique.is_none() && extras.family.is_none())
 }
 
-pub struct Pushes;
+/// Reads lines of the type [`KIND`].
+pub struct PushReader;
 
-impl Reader for Pushes {
+impl Reader for PushReader {
     fn read(&self, line: &Line) -> Option<Result<(Tenant, Push), String>> {
         (line.kind == KIND).then(|| push_of(line))
     }
@@ -107,7 +108,7 @@ mod tests {
         let tenant = Tenant::new("acme").unwrap();
         let payload = encode_push(&tenant, push, "Q7TzzMq-vm-aHav-000", Timestamp::from_millis(1_000)).into();
         let line = Line { id: "Q7TzzMq-vm-aHav-000".to_owned(), kind: KIND.to_owned(), payload };
-        let (whose, again) = Pushes.read(&line).unwrap().unwrap();
+        let (whose, again) = PushReader.read(&line).unwrap().unwrap();
         assert_eq!(whose, tenant);
         assert_eq!((&again.queue, &again.name, &again.payload), (&push.queue, &push.name, &push.payload));
         assert_eq!((again.priority, &again.policy), (push.priority, &push.policy));
@@ -148,8 +149,8 @@ mod tests {
             kind: kind.into(),
             payload: payload.into(),
         };
-        assert!(Pushes.read(&line("acme-resize", "x")).is_none());
-        assert!(Pushes.read(&line(KIND, "{}")).unwrap().is_err());
-        assert!(Pushes.read(&line(KIND, "\u{1}")).unwrap().is_err());
+        assert!(PushReader.read(&line("acme-resize", "x")).is_none());
+        assert!(PushReader.read(&line(KIND, "{}")).unwrap().is_err());
+        assert!(PushReader.read(&line(KIND, "\u{1}")).unwrap().is_err());
     }
 }

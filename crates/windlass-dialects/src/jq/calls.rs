@@ -1,11 +1,12 @@
 //! The calls: parse the request, call the engine, write the response.
 
-use super::errors::{JqError, no_content, respond};
+use super::errors::{JqError, no_content};
 use super::notes::WorkerNote;
 use super::tenant_dispatcher::{self, TenantDispatcher, token_of, worker_of};
 use super::wire::{self, Place};
 use super::worker_connection::{self, WorkerConnection};
 use super::{Dispatchers, QUEUE, USUAL_PORT, commands, views};
+use crate::answer::respond;
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
 use crate::listener::Peer;
@@ -76,9 +77,9 @@ pub(super) async fn get(call: Call) -> Answer {
 }
 
 pub(super) async fn polling(call: Call) -> Answer {
-    let timeout_s = match call.query().find(|(key, _)| key == "timeout") {
+    let timeout_s = match call.query_value("timeout") {
         None => wire::POLL_S_DEFAULT,
-        Some((_, text)) => text
+        Some(text) => text
             .parse::<u64>()
             .map_err(|_| JqError::bad_request("`timeout` must be a whole number of seconds"))?
             .min(wire::POLL_S_MAX),
@@ -147,26 +148,26 @@ pub(super) async fn register(mut call: Call) -> Answer {
     let asked = wire::worker(encoding, &body)?;
     // A worker gets jobs of every name in the queue.
     call.engine.check_queue(&tenant_dispatcher::queue())?;
-    let master = call.server.state::<Dispatchers>();
+    let dispatchers = call.server.state::<Dispatchers>();
     let url = match asked.place {
         Place::Url(url) => url,
         Place::Port(port) => at_peer(&call, port)?,
         Place::Usual => at_peer(&call, USUAL_PORT)?,
     };
     let target = worker_connection::parse_url(&url).map_err(JqError::bad_request)?;
-    let allowed = master.settings().addresses.clone();
+    let allowed = dispatchers.settings().addresses.clone();
     worker_connection::check(&target, &allowed).await.map_err(JqError::bad_request)?;
     let id = super::new_id("w-")
         .map_err(|e| JqError::coded(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
-    let server = master.server().map(str::to_owned);
+    let server = dispatchers.server().map(str::to_owned);
     let note =
         WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false, server };
     // Stored before the worker gets a job, so that its reports are accepted after a restart and at other
     // servers.
-    master.notes().put(&tenant, &id, &note).await?;
-    let connection = Arc::new(WorkerConnection::new(&id, target, allowed, master.signer(), &tenant));
-    master.dispatcher_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
+    dispatchers.notes().put(&tenant, &id, &note).await?;
+    let connection = Arc::new(WorkerConnection::new(&id, target, allowed, dispatchers.signer(), &tenant));
+    dispatchers.dispatcher_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
 }
@@ -188,11 +189,11 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<TenantDispatcher>>), 
         .get(WORKER_ID)
         .ok_or_else(|| JqError::bad_request("the header worker-id is missing"))?;
     let id = id.to_str().map_err(|_| JqError::no_such_worker())?.to_owned();
-    let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
-    if let Some(dispatcher) = master.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(&id)) {
+    let (dispatchers, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
+    if let Some(dispatcher) = dispatchers.dispatcher_of(tenant, &id) {
         return Ok((id, Some(dispatcher)));
     }
-    if master.is_served_elsewhere(tenant, &id).await? {
+    if dispatchers.is_served_elsewhere(tenant, &id).await? {
         Ok((id, None))
     } else {
         Err(JqError::no_such_worker())
@@ -201,24 +202,23 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<TenantDispatcher>>), 
 
 pub(super) async fn unregister(call: Call) -> Answer {
     let (id, dispatcher) = worker(&call).await?;
-    let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
+    let (dispatchers, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
         // Stored first, so that the worker gets no jobs after a restart either.
-        let is_written = master.notes().change(tenant, &id, |note| note.leaving = true).await?;
+        let is_written = dispatchers.notes().change(tenant, &id, |note| note.leaving = true).await?;
         match dispatcher {
             Some(dispatcher) => dispatcher.leaving(&id).await,
             None => is_written,
         }
     } else {
-        master.remove_worker(tenant, &id, "the worker unregistered").await?
+        dispatchers.remove_worker(tenant, &id, "the worker unregistered").await?
     };
     if is_gone { Ok(no_content()) } else { Err(JqError::no_such_worker()) }
 }
 
 /// Parses `drain`: the worker finishes its running jobs before it is removed.
 fn drains(call: &Call) -> Result<bool, JqError> {
-    let asked = call.query().find(|(key, _)| key == "drain");
-    match asked.as_ref().map(|(_, value)| value.as_ref()) {
+    match call.query_value("drain").as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(_) => Err(JqError::bad_request("`drain` must be true or false")),
@@ -274,7 +274,7 @@ async fn their_token(
 ) -> Result<Option<Token>, JqError> {
     let is_meant = |present: u32| attempt.is_none_or(|attempt| attempt == present);
     let held = dispatcher.and_then(|dispatcher| dispatcher.table().held(id).cloned());
-    if let Some(held) = held.filter(|held| held.worker.as_deref() == Some(worker)) {
+    if let Some(held) = held.filter(|held| *held.worker == *worker) {
         return Ok(is_meant(held.attempt).then_some(held.token));
     }
     let job = call.engine.get_one(&call.caller.tenant, id).await?;

@@ -79,7 +79,7 @@ fn content(raw: Option<Raw<'_>>) -> Result<Option<Payload>, Bad> {
 }
 
 /// Failure of a run whose worker was lost or refused the job.
-pub fn lost(by: Holder, worker: &str, message: &str) -> Event {
+pub fn worker_lost(by: Holder, worker: &str, message: &str) -> Event {
     let outcome = Outcome {
         message: Some(message.to_owned()),
         code: Some("other".to_owned()),

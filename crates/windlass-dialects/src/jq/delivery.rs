@@ -14,9 +14,9 @@
 //! (any 2xx) starts the timeout again; this is committed 50 ms later for all jobs of that interval, and not
 //! at all for jobs that are done by then.
 
-use super::tenant_dispatcher::{Accepting, ON_THE_WAY, OnTheWay, TenantDispatcher, queue};
+use super::tenant_dispatcher::{ON_THE_WAY, OnTheWay, TenantDispatcher, TimeoutRestart, queue};
 use super::worker_connection::{Answer, WorkerConnection};
-use super::workers::{Accepted, AfterFailure, Held, Wanted, WorkerId};
+use super::workers::{Acceptance, AfterFailure, Held, NextClaim, WorkerId};
 use super::{commands, views};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,14 +62,14 @@ impl TenantDispatcher {
 
     pub(super) async fn claim_loop(self: Arc<Self>) {
         while !self.is_stopping() {
-            let Some(wanted) = self.table().wanted() else {
+            let Some(next) = self.table().next_claim() else {
                 tokio::select! {
                     () = self.changed.notified() => {}
                     () = self.stopping() => {}
                 }
                 continue;
             };
-            match self.claim(&wanted).await {
+            match self.claim(&next).await {
                 Ok(jobs) => self.send(jobs),
                 Err(error) => {
                     tracing::warn!(%error, "cannot claim jobs for registered workers; retrying");
@@ -83,13 +83,13 @@ impl TenantDispatcher {
     }
 
     /// Waits until there are jobs, or until the set of accepted names changes.
-    async fn claim(&self, wanted: &Wanted) -> Result<Vec<Arc<Job>>, EngineError> {
+    async fn claim(&self, next: &NextClaim) -> Result<Vec<Arc<Job>>, EngineError> {
         let claim = Claim {
             tenant: self.tenant.clone(),
             queues: vec![queue()],
-            names: wanted.names.clone(),
+            names: next.names.clone(),
             priority: None,
-            limit: wanted.slots.min(CLAIM_MAX),
+            limit: next.slots.min(CLAIM_MAX),
             wait_ms: CLAIM_WAIT_MS,
             lease_ms: None,
             worker: Some(ON_THE_WAY.into()),
@@ -101,8 +101,8 @@ impl TenantDispatcher {
                 delivery = &mut claiming => return Ok(delivery?.accept()),
                 () = self.changed.notified() => {
                     // More free slots do not restart the claim: it returns with the jobs there are.
-                    let names = self.table().wanted().map(|wanted| wanted.names);
-                    if names.as_ref() != Some(&wanted.names) {
+                    let names = self.table().next_claim().map(|now| now.names);
+                    if names.as_ref() != Some(&next.names) {
                         return Ok(Vec::new());
                     }
                 }
@@ -112,20 +112,21 @@ impl TenantDispatcher {
     }
 
     /// Commits the restarted timeouts of accepted jobs.
-    pub(super) async fn commit_accepted_loop(self: Arc<Self>) {
+    pub(super) async fn restart_timeouts_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
                 () = self.collect.notified() => {}
                 () = self.stopping() => return,
             }
             tokio::time::sleep(COLLECT).await;
-            let accepted = std::mem::take(&mut *self.accepted.lock());
+            let restarts = std::mem::take(&mut *self.restarts.lock());
             let now = self.engine.now();
             let renewals: Vec<Renew> = {
                 let table = self.table();
-                let still =
-                    |entry: &Accepting| table.held(entry.id).is_some_and(|held| held.token == entry.token);
-                accepted.into_iter().filter(still).map(|entry| renewal(&entry, now)).collect()
+                let still = |restart: &TimeoutRestart| {
+                    table.held(restart.id).is_some_and(|held| held.token == restart.token)
+                };
+                restarts.into_iter().filter(still).map(|restart| renewal(&restart, now)).collect()
             };
             for some in renewals.chunks(self.batch_max()) {
                 // A refusal means that the job has ended meanwhile.
@@ -144,14 +145,8 @@ impl TenantDispatcher {
         let (mut parcels, mut back) = (Vec::new(), Vec::new());
         for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
-            let held = Held {
-                token: lease.token,
-                worker: None,
-                attempt: job.progress.attempts,
-                until: lease.until.unwrap_or(lease.granted_at),
-                accepted: false,
-            };
             let (token, on_the_way) = (lease.token, OnTheWay::new(self));
+            let held = |worker| Held::new(&job, lease, worker, false);
             match self.table().assign(&job.spec.name, job.id, held) {
                 Some((worker, connection)) => {
                     parcels.push(Parcel { token, worker, connection, job, _on_the_way: on_the_way });
@@ -211,20 +206,20 @@ impl TenantDispatcher {
     async fn deliver(&self, parcel: &Parcel) {
         let Parcel { job, worker, .. } = parcel;
         match self.ask(parcel).await {
-            Ok(Answer { status: 200..=299, .. }) => self.accepted(parcel).await,
+            Ok(Answer { status: 200..=299, .. }) => self.after_acceptance(parcel).await,
             Ok(Answer { status: 404, .. }) => {
                 tracing::info!(worker = %worker, name = %job.spec.name, "the worker does not accept jobs of this name");
-                let lost = self.table().refuses(worker, &job.spec.name);
+                let removed = self.table().refuses(worker, &job.spec.name);
                 self.settle(job, Event::Return { by: parcel.by() }).await;
-                if let Some(lost) = lost {
-                    self.forget(&lost.worker).await;
-                    self.lost(lost, "the worker rejected too many job names").await;
+                if let Some(removed) = removed {
+                    self.forget(&removed.worker).await;
+                    self.fail_jobs_of(removed, "the worker rejected too many job names").await;
                 }
                 self.changed.notify_one();
             }
             Ok(Answer { status: 400, body }) => {
                 let message = views::refusal(worker, &body);
-                self.settle(job, commands::lost(parcel.by(), worker, &message)).await;
+                self.settle(job, commands::worker_lost(parcel.by(), worker, &message)).await;
             }
             Ok(Answer { status, .. }) => {
                 self.undelivered(parcel, &format!("it responded with status {status}")).await
@@ -250,7 +245,7 @@ impl TenantDispatcher {
                 () = self.engine.sleep_until(half) => {
                     let lease_ms = Some(ON_THE_WAY_MS);
                     let renewal = Renew { id: job.id, by: parcel.by(), lease_ms, worker: None };
-                    // A refusal means that the job has ended meanwhile; `accepted` finds out.
+                    // A refusal means that the job has ended meanwhile; `after_acceptance` finds out.
                     let _ = self.engine.renew(&self.tenant, vec![renewal]).await;
                 }
             }
@@ -258,27 +253,26 @@ impl TenantDispatcher {
         answered(asking.await)
     }
 
-    async fn accepted(&self, parcel: &Parcel) {
+    async fn after_acceptance(&self, parcel: &Parcel) {
         let Parcel { job, token, worker, .. } = parcel;
         let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(i64::MAX);
         let until = self.engine.now().plus_ms(timeout_ms);
-        let (accepted, is_sooner) = {
+        let (acceptance, is_sooner) = {
             let mut table = self.table();
-            (table.accepted(job.id, *token, until), table.is_before_plan(until))
+            (table.accept(job.id, *token, until), table.is_before_plan(until))
         };
-        match accepted {
-            Accepted::Ended => {}
-            Accepted::Runs => {
-                let entry = Accepting { id: job.id, token: *token, until };
-                self.accepted.lock().push(entry);
+        match acceptance {
+            Acceptance::Ended => {}
+            Acceptance::Runs => {
+                self.restarts.lock().push(TimeoutRestart { id: job.id, token: *token, until });
                 self.collect.notify_one();
                 if is_sooner {
                     self.sooner.notify_one();
                 }
             }
-            Accepted::WorkerGone => {
+            Acceptance::WorkerGone => {
                 let why = format!("worker {worker} was lost: it unregistered");
-                self.settle(job, commands::lost(parcel.by(), worker, &why)).await;
+                self.settle(job, commands::worker_lost(parcel.by(), worker, &why)).await;
             }
         }
     }
@@ -288,9 +282,9 @@ impl TenantDispatcher {
         tracing::warn!(job.id = %job.id, worker = %worker, "cannot deliver a job to its worker: {why}");
         let after = self.table().failed(worker, self.engine.now());
         self.settle(job, Event::Return { by: parcel.by() }).await;
-        if let AfterFailure::Lost(lost) = after {
+        if let AfterFailure::Removed(removed) = after {
             self.forget(worker).await;
-            self.lost(lost, "the worker cannot be reached").await;
+            self.fail_jobs_of(removed, "the worker cannot be reached").await;
         }
         self.sooner.notify_one();
         self.changed.notify_one();
@@ -307,7 +301,7 @@ fn answered(answer: Result<Result<Answer, String>, tokio::time::error::Elapsed>)
     answer.unwrap_or_else(|_| Err(format!("no response within {} s", ANSWER_WITHIN.as_secs())))
 }
 
-fn renewal(entry: &Accepting, now: Timestamp) -> Renew {
-    let lease_ms = Some(entry.until.since_ms(now));
-    Renew { id: entry.id, by: Holder::Token(entry.token), lease_ms, worker: None }
+fn renewal(restart: &TimeoutRestart, now: Timestamp) -> Renew {
+    let lease_ms = Some(restart.until.since_ms(now));
+    Renew { id: restart.id, by: Holder::Token(restart.token), lease_ms, worker: None }
 }

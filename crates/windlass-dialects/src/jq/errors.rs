@@ -2,7 +2,7 @@
 
 use super::Jq;
 use super::wire::Bad;
-use crate::answer::answer;
+use crate::answer::respond;
 use crate::codec::{Encoding, Out};
 use crate::problem::{ErrorFormat, Problem};
 use crate::route::{BadBody, Call};
@@ -85,10 +85,6 @@ impl JqError {
         let message = "send MessagePack (Content-Type: application/msgpack) or JSON (application/json)";
         JqError::coded(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
     }
-}
-
-pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
-    answer(status, encoding.content_type(), body)
 }
 
 pub fn no_content() -> Response {

@@ -10,14 +10,14 @@
 //! | `views.rs` | jobs and constraints in responses, and the request to a worker |
 //! | `errors.rs` | error responses |
 //! | `workers.rs` | table of the workers: slots, refused names, running jobs |
-//! | `tenant_dispatcher.rs`, `dispatcher.rs` | the workers of a tenant; claiming jobs and pushing them |
+//! | `tenant_dispatcher.rs`, `delivery.rs` | the workers of a tenant; claiming jobs and delivering them |
 //! | `worker_connection.rs` | HTTP connections to one worker |
 //! | `notes.rs`, `peers.rs` | stored registrations; several servers on one store |
 //! | `openapi.rs`, `openapi.json` | OpenAPI document |
 
 mod calls;
 pub mod commands;
-mod dispatcher;
+mod delivery;
 pub mod errors;
 mod notes;
 pub mod openapi;
@@ -31,7 +31,6 @@ mod workers;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, StartError, Starting};
-use crate::problem::CallError;
 use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, DialectSettings, Key, SECONDS, ValueKind, Values, whole};
@@ -313,6 +312,11 @@ impl Dispatchers {
         self.inner.dispatcher_for(tenant)
     }
 
+    /// Dispatcher that sends jobs to this worker, if this server does.
+    fn dispatcher_of(&self, tenant: &Tenant, worker: &str) -> Option<Arc<TenantDispatcher>> {
+        self.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(worker))
+    }
+
     /// True if another server sends jobs to this worker.
     async fn is_served_elsewhere(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
         if self.server().is_none() {
@@ -327,7 +331,7 @@ impl Dispatchers {
     /// Removes a worker and fails its jobs, whichever server sends to it. Returns false if the worker is
     /// unknown.
     async fn remove_worker(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
-        let served = self.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(id));
+        let served = self.dispatcher_of(tenant, id);
         let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
         if served.is_some() || is_noted {
             self.notes().forget(tenant, id).await?;

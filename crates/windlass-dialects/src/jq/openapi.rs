@@ -1,7 +1,7 @@
 //! OpenAPI document: the calls of the server, and as a webhook the call that a worker has to implement.
 
 use super::calls::Answer;
-use super::errors::respond;
+use crate::answer::respond;
 use crate::codec::Encoding;
 use crate::route::Call;
 use ::http::StatusCode;

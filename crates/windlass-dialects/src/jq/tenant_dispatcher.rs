@@ -1,8 +1,8 @@
-//! Workers of one tenant that this server serves, and their jobs. `dispatcher.rs` claims and delivers jobs.
+//! Workers of one tenant that this server serves, and their jobs. `delivery.rs` claims and delivers jobs.
 
 use super::notes::Notes;
 use super::worker_connection::WorkerConnection;
-use super::workers::{Held, Lost, WorkerId, Workers};
+use super::workers::{Held, RemovedWorker, WorkerId, Workers};
 use super::{QUEUE, commands};
 use crate::query::Filter;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,7 +35,7 @@ pub(super) struct TenantDispatcher {
     pub(super) changed: Notify,
     /// A change in the table may have an earlier deadline.
     pub(super) sooner: Notify,
-    pub(super) accepted: Mutex<Vec<Accepting>>,
+    pub(super) restarts: Mutex<Vec<TimeoutRestart>>,
     pub(super) collect: Notify,
     on_the_way: AtomicUsize,
     arrived: Notify,
@@ -44,7 +44,7 @@ pub(super) struct TenantDispatcher {
 }
 
 /// Accepted job whose timeout starts again, to be committed.
-pub(super) struct Accepting {
+pub(super) struct TimeoutRestart {
     pub id: JobId,
     pub token: Token,
     pub until: Timestamp,
@@ -84,7 +84,7 @@ impl TenantDispatcher {
             table: Mutex::default(),
             changed: Notify::new(),
             sooner: Notify::new(),
-            accepted: Mutex::default(),
+            restarts: Mutex::default(),
             collect: Notify::new(),
             on_the_way: AtomicUsize::new(0),
             arrived: Notify::new(),
@@ -94,7 +94,7 @@ impl TenantDispatcher {
         tokio::spawn(Arc::clone(&dispatcher).claim_loop());
         tokio::spawn(Arc::clone(&dispatcher).free_slots_loop(ended));
         tokio::spawn(Arc::clone(&dispatcher).timer_loop());
-        tokio::spawn(Arc::clone(&dispatcher).commit_accepted_loop());
+        tokio::spawn(Arc::clone(&dispatcher).restart_timeouts_loop());
         if dispatcher.engine.is_shared() {
             tokio::spawn(Arc::clone(&dispatcher).poll_ends_loop());
         }
@@ -134,14 +134,9 @@ impl TenantDispatcher {
 
     /// Removes a worker and fails its jobs. Returns false if it is unknown.
     pub(super) async fn dismiss(&self, id: &str, why: &str) -> bool {
-        let lost = self.table().remove(id);
-        match lost {
-            Some(lost) => {
-                self.lost(lost, why).await;
-                true
-            }
-            None => false,
-        }
+        let Some(removed) = self.table().remove(id) else { return false };
+        self.fail_jobs_of(removed, why).await;
+        true
     }
 
     /// Removes a worker without failing its jobs: another server serves it now.
@@ -189,17 +184,10 @@ impl TenantDispatcher {
     }
 
     fn adopt_one(&self, job: &Arc<Job>) {
-        let Some(lease) = job.state().lease() else { return };
+        let (Some(lease), Some(worker)) = (job.state().lease(), worker_of(job)) else { return };
         // The caller checks afterwards whether the lease is still live.
         self.engine.watch_lease(job, &self.ends);
-        let held = Held {
-            token: lease.token,
-            worker: lease.worker.clone(),
-            attempt: job.progress.attempts,
-            until: lease.until.unwrap_or(lease.granted_at),
-            accepted: true,
-        };
-        self.table().adopt(job.id, held);
+        self.table().adopt(job.id, Held::new(job, lease, worker.clone(), true));
         self.sooner.notify_one();
     }
 
@@ -290,12 +278,12 @@ impl TenantDispatcher {
     async fn time_passed(&self) {
         let passed = self.table().pass(self.engine.now());
         self.changed.notify_one();
-        for lost in passed.lost {
-            if self.is_served_elsewhere(&lost.worker).await {
+        for removed in passed.removed {
+            if self.is_served_elsewhere(&removed.worker).await {
                 continue;
             }
-            self.forget(&lost.worker).await;
-            self.lost(lost, "it sent no heartbeat in time").await;
+            self.forget(&removed.worker).await;
+            self.fail_jobs_of(removed, "it sent no heartbeat in time").await;
         }
         if let Err(error) = self.look_at(passed.overdue).await {
             tracing::debug!(%error, "cannot look for jobs that should have ended");
@@ -315,8 +303,8 @@ impl TenantDispatcher {
     }
 
     /// Fails the running jobs of a removed worker.
-    pub(super) async fn lost(&self, lost: Lost, why: &str) {
-        let Lost { worker, jobs } = lost;
+    pub(super) async fn fail_jobs_of(&self, removed: RemovedWorker, why: &str) {
+        let RemovedWorker { worker, jobs } = removed;
         tracing::warn!(worker = %worker, jobs = jobs.len(), "worker {worker} removed: {why}");
         self.fail(&worker, &jobs, why).await;
         self.changed.notify_one();
@@ -327,7 +315,7 @@ impl TenantDispatcher {
         for some in jobs.chunks(self.batch_max()) {
             let settle = |(id, token): &(JobId, Token)| JobEvent {
                 id: *id,
-                event: commands::lost(Holder::Token(*token), worker, &message),
+                event: commands::worker_lost(Holder::Token(*token), worker, &message),
             };
             if let Err(error) = self.engine.settle(&self.tenant, some.iter().map(settle).collect()).await {
                 // Their leases expire later; the jobs are late, not lost.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use windlass_core::{JobId, NameMatch, Timestamp, Token};
+use windlass_core::{Job, JobId, Lease, NameMatch, Timestamp, Token};
 
 /// A worker that has pinged once is removed after this time without a ping. Workers ping every five seconds,
 /// so one lost ping is tolerated.
@@ -62,12 +62,18 @@ impl<L> Entry<L> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub token: Token,
-    /// `None`: not assigned yet.
-    pub worker: Option<WorkerId>,
+    pub worker: WorkerId,
     pub attempt: u32,
     pub until: Timestamp,
     /// The worker has accepted it.
-    pub accepted: bool,
+    pub is_accepted: bool,
+}
+
+impl Held {
+    pub(super) fn new(job: &Job, lease: &Lease, worker: WorkerId, is_accepted: bool) -> Held {
+        let until = lease.until.unwrap_or(lease.granted_at);
+        Held { token: lease.token, worker, attempt: job.progress.attempts, until, is_accepted }
+    }
 }
 
 /// Worker in the table.
@@ -83,14 +89,14 @@ pub(super) struct Registered<'a, L> {
 
 /// Names and number of jobs for the next claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct NextClaim {
     pub names: NameMatch,
     pub slots: usize,
 }
 
 /// Removed worker, with the jobs it had accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Lost {
+pub(super) struct RemovedWorker {
     pub worker: WorkerId,
     pub jobs: Vec<(JobId, Token)>,
 }
@@ -99,7 +105,7 @@ pub(super) struct Lost {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterFailure {
     Rests,
-    Lost(Lost),
+    Removed(RemovedWorker),
     /// Not in the table.
     Unknown,
 }
@@ -107,7 +113,7 @@ pub(super) enum AfterFailure {
 /// Effects of passing time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
-    pub lost: Vec<Lost>,
+    pub removed: Vec<RemovedWorker>,
     /// Leases that should have expired by now.
     pub overdue: Vec<(JobId, Token)>,
 }
@@ -136,7 +142,7 @@ impl<L: Clone> Workers<L> {
         }
         let number = self.registered;
         self.registered += 1;
-        let running = self.held.values().filter(|held| held.worker.as_ref() == Some(&id)).count();
+        let running = self.held.values().filter(|held| held.worker == id).count();
         let entry = Entry {
             id: id.clone(),
             max_jobs,
@@ -155,17 +161,17 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Removes a worker and returns its accepted jobs. Jobs in delivery to it end by themselves.
-    pub(super) fn remove(&mut self, id: &str) -> Option<Lost> {
+    pub(super) fn remove(&mut self, id: &str) -> Option<RemovedWorker> {
         let number = self.numbers.remove(id)?;
         let entry = self.leave(number)?;
-        Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
+        Some(RemovedWorker { jobs: self.accepted_by(&entry.id), worker: entry.id })
     }
 
     /// Removes a worker and its jobs, which another server keeps.
     pub(super) fn release(&mut self, id: &str) {
         if let Some(number) = self.numbers.remove(id) {
             self.leave(number);
-            self.held.retain(|_, held| held.worker.as_deref() != Some(id));
+            self.held.retain(|_, held| *held.worker != *id);
         }
     }
 
@@ -221,17 +227,17 @@ impl<L: Clone> Workers<L> {
 
     /// Jobs that workers have accepted.
     pub(super) fn accepted_jobs(&self) -> Vec<(JobId, Token)> {
-        let accepted = self.held.iter().filter(|(_, held)| held.accepted);
+        let accepted = self.held.iter().filter(|(_, held)| held.is_accepted);
         accepted.map(|(id, held)| (*id, held.token)).collect()
     }
 
     /// `None`: no worker has a free slot.
-    pub(super) fn wanted(&self) -> Option<Wanted> {
+    pub(super) fn next_claim(&self) -> Option<NextClaim> {
         if self.free.is_empty() {
             return None;
         }
         let names = if self.free_and_open > 0 { NameMatch::Any } else { self.names_somebody_takes() };
-        Some(Wanted { names, slots: self.free_slots })
+        Some(NextClaim { names, slots: self.free_slots })
     }
 
     /// All names except the names that every free worker refuses.
@@ -251,7 +257,12 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Assigns a job to the free worker with the fewest jobs that accepts its name.
-    pub(super) fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
+    pub(super) fn assign(
+        &mut self,
+        name: &str,
+        id: JobId,
+        held: impl FnOnce(WorkerId) -> Held,
+    ) -> Option<(WorkerId, L)> {
         // The job may be claimed again before the end of its last lease is reported.
         if let Some(before) = self.held.remove(&id) {
             self.vacate(&before);
@@ -263,29 +274,28 @@ impl<L: Clone> Workers<L> {
             entry.running += 1;
             (entry.id.clone(), entry.connection.clone())
         })?;
-        self.held.insert(id, Held { worker: Some(worker.clone()), ..held });
+        self.held.insert(id, held(worker.clone()));
         Some((worker, connection))
     }
 
     /// Adds a job that was sent before a restart.
     pub(super) fn adopt(&mut self, id: JobId, held: Held) {
-        if let Some(number) = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied() {
+        if let Some(number) = self.numbers.get(&held.worker).copied() {
             self.change(number, |entry| entry.running = entry.running.saturating_add(1));
         }
         self.held.insert(id, held);
     }
 
     /// Marks a job as accepted. It may have ended already, or its worker may be gone.
-    pub(super) fn accepted(&mut self, id: JobId, token: Token, until: Timestamp) -> Accepted {
+    pub(super) fn accept(&mut self, id: JobId, token: Token, until: Timestamp) -> Acceptance {
         let Some(held) = self.held.get_mut(&id).filter(|held| held.token == token) else {
-            return Accepted::Ended;
+            return Acceptance::Ended;
         };
-        held.accepted = true;
+        held.is_accepted = true;
         held.until = until;
-        let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
-        let Some(number) = number else { return Accepted::WorkerGone };
+        let Some(number) = self.numbers.get(&held.worker).copied() else { return Acceptance::WorkerGone };
         self.change(number, |entry| entry.failures = 0);
-        Accepted::Runs
+        Acceptance::Runs
     }
 
     /// Removes a job whose lease is over. Returns true if a slot became free.
@@ -299,15 +309,14 @@ impl<L: Clone> Workers<L> {
 
     /// Frees the slot of a job. Returns true if it had one.
     fn vacate(&mut self, held: &Held) -> bool {
-        let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
-        let Some(number) = number else { return false };
+        let Some(number) = self.numbers.get(&held.worker).copied() else { return false };
         let is_free = self.change(number, |entry| entry.running = entry.running.saturating_sub(1)).is_some();
         self.gone_if_idle(number);
         is_free
     }
 
-    /// Records that a worker refuses a name. Returns the worker as lost if it refuses too many.
-    pub(super) fn refuses(&mut self, id: &str, name: &str) -> Option<Lost> {
+    /// Records that a worker refuses a name. Removes a worker that refuses too many.
+    pub(super) fn refuses(&mut self, id: &str, name: &str) -> Option<RemovedWorker> {
         let number = *self.numbers.get(id)?;
         let refused = self.change(number, |entry| {
             entry.failures = 0;
@@ -327,7 +336,7 @@ impl<L: Clone> Workers<L> {
             entry.failures >= FAILURES_MAX && !entry.is_fixed && !entry.is_leaving
         });
         match gone {
-            Some(true) => self.remove(id).map_or(AfterFailure::Unknown, AfterFailure::Lost),
+            Some(true) => self.remove(id).map_or(AfterFailure::Unknown, AfterFailure::Removed),
             Some(false) => AfterFailure::Rests,
             None => AfterFailure::Unknown,
         }
@@ -367,7 +376,7 @@ impl<L: Clone> Workers<L> {
             is_over.then_some((*id, held.token))
         };
         let overdue = self.held.iter_mut().filter_map(overdue).collect();
-        Passed { lost: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }
+        Passed { removed: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }
     }
 
     /// Returns the next deadline; the caller calls `pass` then.
@@ -391,7 +400,7 @@ impl<L: Clone> Workers<L> {
     }
 
     fn accepted_by(&self, worker: &WorkerId) -> Vec<(JobId, Token)> {
-        let theirs = |held: &Held| held.accepted && held.worker.as_ref() == Some(worker);
+        let theirs = |held: &Held| held.is_accepted && held.worker == *worker;
         let jobs = self.held.iter().filter(|(_, held)| theirs(held));
         jobs.map(|(id, held)| (*id, held.token)).collect()
     }
@@ -424,7 +433,7 @@ impl<L: Clone> Workers<L> {
 
 /// State of a job when its worker's acceptance arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Accepted {
+pub(super) enum Acceptance {
     Runs,
     Ended,
     WorkerGone,

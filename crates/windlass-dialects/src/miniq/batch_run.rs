@@ -3,7 +3,7 @@
 
 use super::log::{self, Info, LogLines};
 use super::{State, commands, handlers, wire};
-use crate::runners::{Batch, BatchJob, Booking, Ended, NewJob, Report, Resource, Run, Status};
+use crate::runners::{Batch, BatchJob, Booking, Ended, PrintedJob, Report, Resource, Run, Status};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -299,11 +299,11 @@ impl<'a> BatchRun<'a> {
         let is_ok = report.status() == Status::Ok;
         if let (Some(next), true) = (&self.next, is_ok) {
             let result = report.result.strip_suffix(b"\n").unwrap_or(&report.result);
-            new.push(NewJob { jobtype: next.clone(), payload: Bytes::copy_from_slice(result) });
+            new.push(PrintedJob { jobtype: next.clone(), payload: Bytes::copy_from_slice(result) });
         }
         let mut left_out = LeftOut::default();
-        let mut rest: &[NewJob] = &new;
-        while let Some(NewJob { jobtype, .. }) = rest.first() {
+        let mut rest: &[PrintedJob] = &new;
+        while let Some(PrintedJob { jobtype, .. }) = rest.first() {
             let same = rest.iter().take_while(|other| other.jobtype == *jobtype).count();
             let (group, later) = rest.split_at(same);
             rest = later;
@@ -339,7 +339,7 @@ impl<'a> BatchRun<'a> {
         left_out.tell(&mut report.log);
     }
 
-    fn small_enough<'b>(&self, group: &'b [NewJob], left_out: &mut LeftOut) -> Vec<&'b [u8]> {
+    fn small_enough<'b>(&self, group: &'b [PrintedJob], left_out: &mut LeftOut) -> Vec<&'b [u8]> {
         let max = self.state.engine.options().payload_bytes_max;
         let mut payloads: Vec<&[u8]> = group.iter().map(|new| &*new.payload).collect();
         payloads.retain(|payload| {

@@ -35,7 +35,6 @@ pub mod wire;
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, Starting};
 use crate::ingest::Reader;
-use crate::problem::CallError;
 use crate::registered_handlers::RegisteredHandler;
 use crate::route::{Refusal, Route};
 use crate::runners::Runners;

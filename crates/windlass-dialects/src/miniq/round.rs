@@ -137,7 +137,7 @@ impl Round {
     }
 
     /// Claims the planned batches, and starts them.
-    pub(super) async fn carry_out(
+    pub(super) async fn claim_and_start(
         mut self,
         state: &Arc<State>,
         types: &[Type],

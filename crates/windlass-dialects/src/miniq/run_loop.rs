@@ -97,7 +97,7 @@ async fn step(
             let look_again = cut_at.filter(|_| round.lacks_room).into_iter().chain(run_time_at).min();
             return Ok(StepResult::Rest { wants_room: round.lacks_room, look_again });
         }
-        let outcome = round.carry_out(state, &types, state.settings.lock_ms).await?;
+        let outcome = round.claim_and_start(state, &types, state.settings.lock_ms).await?;
         empty.extend(outcome.empty);
         known.extend(outcome.changed);
     }

@@ -67,14 +67,14 @@ const fn public(path: &'static str, handle: Handler, summary: &'static str) -> R
     Route::brief(("GET", path, Public), handle, summary)
 }
 
-const ERROR: Content = Content::Data(SchemaOf::of::<ErrorAnswer<'static>>());
+const ERROR: Content = Content::Data(SchemaOf::of::<ErrorAnswer>());
 const PLAIN: Content = Content::Text;
 const EVENTS: Content = Content::Events(SchemaOf::of::<events::Event<'static>>());
 
 #[rustfmt::skip]
 pub static CALLS: &[Route] = &[
     post("/api/v1/jobs", Worker, call!(push::push), "Push one job or a batch; a batch is committed atomically")
-        .with_request::<push::Pushes<'_>>(push::EXAMPLES).with_body(NO_OWN_BOUND)
+        .with_request::<push::PushBody<'_>>(push::EXAMPLES).with_body(NO_OWN_BOUND)
         .with_response::<push::PushedAnswer>(201).with_response::<push::Journaled>(202).answers_with(409, ERROR).answers_with(413, ERROR),
     get("/api/v1/jobs", Viewer, call!(list::list), "List jobs, newest first")
         .with_params(&[SEARCH, STATE, QUEUE, NAME, TAG, TEXT, LIMIT, CURSOR, TENANT]).with_response::<list::Page<'_>>(200),
@@ -83,7 +83,7 @@ pub static CALLS: &[Route] = &[
     post("/api/v1/jobs/bulk", Operator, call!(bulk::bulk), "Apply an action to many jobs, up to 1,000 per call; continue with `next`")
         .with_request::<bulk::BulkAsk<'_>>(bulk::EXAMPLES).with_response::<bulk::BulkDone>(200),
     post("/api/v1/claim", Worker, call!(claim::claim), "Claim jobs; with `wait_ms`, waits for one")
-        .with_optional_request::<claim::ClaimAsk<'_>>(claim::EXAMPLES).with_response::<claim::Claimed<'_>>(200),
+        .with_optional_request::<claim::ClaimBody<'_>>(claim::EXAMPLES).with_response::<claim::Claimed<'_>>(200),
     post("/api/v1/settle", Worker, call!(settle::settle), "Settle claimed jobs: finish, fail or release")
         .with_request::<settle::SettleAsk<'_>>(settle::EXAMPLES).with_body(NO_OWN_BOUND).with_response::<settle::SettledAnswer<'_>>(200),
     post("/api/v1/extend", Worker, call!(extend::extend), "Heartbeats: extend leases, report progress, learn of cancellations")
@@ -180,7 +180,7 @@ pub static CALLS: &[Route] = &[
 /// Parses a body as each call that takes payloads or batches would. For the fuzzer.
 pub fn read_as_every_body(encoding: Encoding, body: &[u8]) {
     let _ = push::read(encoding, body);
-    let _ = codec::read_map::<claim::ClaimAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<claim::ClaimBody<'_>>(encoding, body);
     let _ = codec::read_map::<settle::SettleAsk<'_>>(encoding, body);
     let _ = codec::read_map::<extend::ExtendAsk<'_>>(encoding, body);
     let _ = codec::read_map::<patch::PatchAsk<'_>>(encoding, body);

@@ -30,8 +30,7 @@ mod wire;
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, Starting};
 use crate::ingest::Reader;
-use crate::ingest::pushes::Pushes;
-use crate::problem::CallError;
+use crate::ingest::pushes::PushReader;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, DialectSettings, Values};
 use axum::response::Response;
@@ -42,6 +41,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use windlass_engine::Engine;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Native;
 
 impl Dialect for Native {
@@ -93,7 +93,7 @@ struct State {
 
 impl Running for State {
     fn journal_reader(&self) -> Option<Arc<dyn Reader>> {
-        Some(Arc::new(Pushes))
+        Some(Arc::new(PushReader))
     }
 
     fn stop(&self, _grace: Duration) -> Soon<'_, ()> {

@@ -1,8 +1,9 @@
 //! OpenAPI description, generated from the list of calls. A test checks it against real responses.
 
-use super::errors::{ErrorAnswer, respond};
+use super::errors::ErrorAnswer;
 use super::reply::Answer;
 use super::schema::finish;
+use crate::answer::respond;
 use crate::codec::Encoding;
 use crate::route::{Access, Call, Content, RequestBody, Route, SchemaOf};
 use ::http::StatusCode;
@@ -109,7 +110,7 @@ impl Describer {
             responses.insert(status.to_string(), self.response(*status, *content));
         }
         if call.path.starts_with("/api/v1") {
-            let error = Content::Data(SchemaOf::of::<ErrorAnswer<'_>>());
+            let error = Content::Data(SchemaOf::of::<ErrorAnswer>());
             responses.insert("default".into(), self.response(400, error));
         }
         Value::Object(responses)

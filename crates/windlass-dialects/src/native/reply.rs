@@ -1,7 +1,8 @@
 //! Writes responses in the encoding that the client accepts.
 
-use super::errors::{ApiError, respond};
+use super::errors::ApiError;
 use super::request::reply_encoding;
+use crate::answer::respond;
 use crate::codec::{Encoding, Out};
 use crate::route::Call;
 use ::http::StatusCode;
@@ -27,6 +28,8 @@ pub(super) fn encode(encoding: Encoding, room: usize, value: &impl Serialize) ->
     let mut out = Out::new(encoding, room);
     match value.serialize(&mut out) {
         Ok(()) => Ok(out.into_bytes()),
-        Err(error) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", error.to_string())),
+        Err(error) => {
+            Err(ApiError::coded(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", error.to_string()))
+        }
     }
 }

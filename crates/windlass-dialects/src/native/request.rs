@@ -19,7 +19,7 @@ pub(super) fn reply_encoding(call: &Call) -> Encoding {
 
 fn wrong_type() -> ApiError {
     let message = "send the header Content-Type: application/json (or application/msgpack)";
-    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+    ApiError::coded(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
 }
 
 /// Body and its encoding. Without a body the encoding has no effect.

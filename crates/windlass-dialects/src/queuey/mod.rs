@@ -21,7 +21,6 @@ mod wire;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Listen, Running, Starting};
-use crate::problem::CallError;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, COUNT, DialectSettings, Key, SECONDS, ValueKind, Values, whole};
 use axum::response::Response;

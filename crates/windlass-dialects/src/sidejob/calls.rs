@@ -70,18 +70,12 @@ impl CommonFields {
             return Ok(json(text));
         }
         let op: Op = Box::new(move |tx| self.then_run(tx, id, Reply::new(text.clone())));
-        carry_out(call, tenant, id, op).await
+        run_op(call, tenant, id, op).await
     }
 }
 
 pub(super) fn ask_of(body: &[u8]) -> Result<Ask<'_>, Problem> {
     Ok(Ask::read(body)?)
-}
-
-/// Tenant of the call; an admin may name another one.
-pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
-    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
-    Ok(call.caller.tenant_for(asked.as_deref())?)
 }
 
 /// Refuses callers that may not see payloads: ports, state and log contain the data of jobs.
@@ -100,19 +94,19 @@ pub(super) fn job_id(call: &Call) -> Result<JobId, Problem> {
     wire::job_id(text).ok_or_else(|| Problem::no_job(text.chars().take(100).collect::<String>()))
 }
 
-pub(super) async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
-    carry_out_with(call, tenant, id, Vec::new(), op).await
+pub(super) async fn run_op(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
+    run_with_others(call, tenant, id, Vec::new(), op).await
 }
 
 /// Runs a call that also names other jobs.
-pub(super) async fn carry_out_with(
+pub(super) async fn run_with_others(
     call: &Call,
     tenant: &Tenant,
     id: JobId,
     others: Vec<JobId>,
     op: Op,
 ) -> Answer {
-    answered(tx::carry_out(call, tenant, id, others, op).await?)
+    answered(tx::run(call, tenant, id, others, op).await?)
 }
 
 pub(super) fn answered(reply: Reply) -> Answer {
@@ -127,7 +121,7 @@ async fn job_call(
     mut call: Call,
     read: impl FnOnce(&Ask<'_>, JobId, Context) -> Result<Op, Problem>,
 ) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::of(&ask)?;
@@ -138,7 +132,7 @@ async fn job_call(
         let reply = op(tx)?;
         also.then_run(tx, id, reply)
     });
-    carry_out_with(&call, &tenant, id, others, with_run).await
+    run_with_others(&call, &tenant, id, others, with_run).await
 }
 
 pub(super) async fn version(_: Call) -> Answer {
@@ -147,14 +141,14 @@ pub(super) async fn version(_: Call) -> Answer {
 
 pub(super) async fn get(call: Call) -> Answer {
     check_sees_payloads(&call)?;
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
     let children = call.engine.children(&tenant, id).await?;
     Ok(json(views::job(&job, &children)))
 }
 
 pub(super) async fn run(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(OF_RUN, &ask)?;
@@ -166,11 +160,11 @@ pub(super) async fn run(mut call: Call) -> Answer {
         let reply = Reply::new(format!("{{\"run\":{who}}}")).with_error(ran.trouble);
         also.then_run(tx, id, reply)
     });
-    carry_out(&call, &tenant, id, op).await
+    run_op(&call, &tenant, id, op).await
 }
 
 pub(super) async fn terminate(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(&["recursive"], &ask)?;
@@ -179,7 +173,7 @@ pub(super) async fn terminate(mut call: Call) -> Answer {
         let reply = runs::terminate(tx, id)?;
         also.then_run(tx, id, reply)
     });
-    let first = tx::carry_out(&call, &tenant, id, Vec::new(), op).await?;
+    let first = tx::run(&call, &tenant, id, Vec::new(), op).await?;
     let mut trouble = None;
     if is_recursive {
         let engine = &call.engine;
@@ -190,7 +184,7 @@ pub(super) async fn terminate(mut call: Call) -> Answer {
         };
         for below in engine.transact(&tenant, vec![id], below).await? {
             let op: Op = Box::new(move |tx| runs::terminate(tx, below));
-            match tx::carry_out(&call, &tenant, below, Vec::new(), op).await {
+            match tx::run(&call, &tenant, below, Vec::new(), op).await {
                 Ok(reply) => trouble = trouble.or(reply.trouble),
                 // Deleted in the meantime.
                 Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
@@ -214,7 +208,7 @@ pub(super) async fn set_status(call: Call) -> Answer {
 
 pub(super) async fn get_state(call: Call) -> Answer {
     check_sees_payloads(&call)?;
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
     let mut out = Out::new(Encoding::Json, 256);
     views::state(&mut out, &job);
@@ -280,7 +274,7 @@ fn port_at(call: &Call, id: JobId) -> Result<At, Problem> {
 
 pub(super) async fn get_port(call: Call) -> Answer {
     check_sees_payloads(&call)?;
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let at = port_at(&call, id)?;
     let job = find(&call.engine, &tenant, id).await?;
     let ports = job.ports().cloned().unwrap_or_default();
@@ -350,7 +344,7 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
 
 /// Applies several port operations, on any jobs, in one transaction.
 pub(super) async fn group(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     ask.only(&["operations"], OF_ANY_CALL)?;
@@ -360,7 +354,7 @@ pub(super) async fn group(mut call: Call) -> Answer {
     let jobs: Vec<JobId> = operations.iter().map(Operation::job).collect();
     let Some(first) = jobs.first().copied() else { return Ok(json("{\"results\":[]}")) };
     let op: Op = Box::new(move |tx| ports::group(tx, &operations, &context));
-    carry_out_with(&call, &tenant, first, jobs, op).await
+    run_with_others(&call, &tenant, first, jobs, op).await
 }
 
 fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
@@ -381,15 +375,10 @@ fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
 pub(super) async fn logs(call: Call) -> Answer {
     check_sees_payloads(&call)?;
     call.engine.check_all()?;
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let number = |key: &str| -> Result<Option<usize>, Problem> {
-        match call.query().find(|(name, _)| name == key) {
-            None => Ok(None),
-            Some((_, value)) => match value.parse() {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => Err(Problem::refused(format!("{key} must be a whole number"))),
-            },
-        }
+        let not_a_number = |_| Problem::refused(format!("{key} must be a whole number"));
+        call.query_value(key).map(|text| text.parse().map_err(not_a_number)).transpose()
     };
     if call.query().any(|(key, value)| key == "clear" && value != "false") {
         return Err(Problem::refused(
@@ -403,14 +392,14 @@ pub(super) async fn logs(call: Call) -> Answer {
 
 pub(super) async fn take_logs(call: Call) -> Answer {
     call.engine.check_all()?;
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let entries = state_of(&call.server).log.take(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter())))
 }
 
 /// Appends an entry and responds with the number of entries.
 pub(super) async fn add_log(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let context = ask.context()?;

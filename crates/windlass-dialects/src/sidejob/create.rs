@@ -1,6 +1,6 @@
 //! Creation of jobs.
 
-use super::calls::{Answer, ask_of, tenant};
+use super::calls::{Answer, ask_of};
 use super::errors::{Problem, json};
 use super::registry;
 use super::state_of;
@@ -45,7 +45,7 @@ struct Wanted {
 }
 
 pub(super) async fn create(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let wanted = wanted(&ask)?;

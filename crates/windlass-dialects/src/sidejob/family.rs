@@ -1,6 +1,6 @@
 //! Parents and children.
 
-use super::calls::{Answer, CommonFields, ask_of, job_id, tenant};
+use super::calls::{Answer, CommonFields, ask_of, job_id};
 use super::create::tie;
 use super::errors::{Problem, json};
 use super::tx::Stop;
@@ -22,7 +22,7 @@ const DESCENDANTS_MAX: usize = 10_000;
 
 /// Responds with the name and id of each child.
 pub(super) async fn children(call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let engine = &call.engine;
     find(engine, &tenant, id).await?;
     let mut out = Out::new(Encoding::Json, 128);
@@ -31,7 +31,7 @@ pub(super) async fn children(call: Call) -> Answer {
 }
 
 pub(super) async fn child(call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let engine = &call.engine;
     find(engine, &tenant, id).await?;
     let children = engine.children(&tenant, id).await?;
@@ -46,7 +46,7 @@ fn name_of(child: &Job) -> Option<&str> {
 }
 
 pub(super) async fn adopt(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = CommonFields::beside(&["child", "name"], &ask)?;
@@ -112,7 +112,7 @@ fn ancestors(tx: &mut Transaction<'_>, job: &Job) -> Result<Vec<JobId>, Stop> {
 
 /// Disowns a child, given by name or by id.
 pub(super) async fn disown(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = CommonFields::beside(&["name", "child"], &ask)?;
@@ -153,7 +153,7 @@ pub(super) fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Resul
 
 /// Deletes a job with all descendants, if all of them are terminated.
 pub(super) async fn delete(call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let decide = |tx: &mut Transaction<'_>| {
         let job = within_reach(&call, tx, id)?;
         // Includes descendants outside the caller's scope: if there is one, nothing is deleted.

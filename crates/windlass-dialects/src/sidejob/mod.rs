@@ -29,7 +29,6 @@ mod workers;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Starting};
-use crate::problem::CallError;
 use crate::route::{Refusal, Route};
 use crate::server::Server;
 use crate::settings::{BadConfig, COUNT, DialectSettings, Key, SECONDS, ValueKind, Values};

@@ -5,7 +5,7 @@
 //! connection writes a note, and only the server that wrote the note ends the worker's leases.
 
 use super::ORIGIN;
-use super::calls::{Answer, ask_of, tenant};
+use super::calls::{Answer, ask_of};
 use super::errors::Problem;
 use super::state_of;
 use super::wire::OF_ANY_CALL;
@@ -115,7 +115,7 @@ impl Presences {
 
 /// Responds with a stream that lasts as long as the connection.
 pub(super) async fn attend(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     ask.only(&["worker"], OF_ANY_CALL)?;

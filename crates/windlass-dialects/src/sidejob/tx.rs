@@ -54,7 +54,7 @@ pub(super) struct Tx<'t, 'e> {
 
 /// Runs a call, even if the client disconnects. Concurrent calls on one job share a commit. `others` lists
 /// further jobs that the call names.
-pub(super) async fn carry_out(
+pub(super) async fn run(
     call: &Call,
     tenant: &Tenant,
     id: JobId,

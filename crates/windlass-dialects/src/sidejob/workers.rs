@@ -1,6 +1,6 @@
 //! Calls of workers: register, claim, finish, heartbeat. Also locks, which keep workers from a job.
 
-use super::calls::{Answer, CommonFields, ask_of, carry_out, carry_out_with, job_id, tenant};
+use super::calls::{Answer, CommonFields, ask_of, job_id, run_op, run_with_others};
 use super::errors::{Problem, json};
 use super::family::find;
 use super::ports::{check_run, end_iteration};
@@ -34,7 +34,7 @@ const TTL_MS_MAX: i64 = 24 * 3_600_000;
 const LOCK: &str = "sidejob.lock";
 
 pub(super) async fn register(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
     if body.trim_ascii().is_empty() {
@@ -48,7 +48,7 @@ pub(super) async fn register(mut call: Call) -> Answer {
 }
 
 pub(super) async fn registered(call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     call.engine.check_queue(&Queue::new(call.param(0))?)?;
     let queues = state_of(&call.server).registry.queues(&call.engine, &tenant).await?;
     Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
@@ -56,7 +56,7 @@ pub(super) async fn registered(call: Call) -> Answer {
 
 /// Claims one run; `{}`: there is none.
 pub(super) async fn claim(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -130,7 +130,7 @@ enum End {
 
 /// Ends a run.
 pub(super) async fn finish(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(&["token", "status", "error", "backtrace", "writes"], &ask)?;
@@ -176,7 +176,7 @@ pub(super) async fn finish(mut call: Call) -> Answer {
         let reply = runs::status_reply(tx, id)?.with_error(ran.trouble);
         also.then_run(tx, id, reply)
     });
-    carry_out_with(&call, &tenant, id, others, op).await
+    run_with_others(&call, &tenant, id, others, op).await
 }
 
 fn event(end: End, by: Holder, error: &str, now: Timestamp) -> Event {
@@ -202,7 +202,7 @@ fn log_failure(tx: &mut Tx<'_, '_>, also: &CommonFields, error: &str, backtrace:
 
 /// Reads one value from each of several inports; ends the previous iteration.
 pub(super) async fn for_inputs(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(&["inports", "token", "writes"], &ask)?;
@@ -220,7 +220,7 @@ pub(super) async fn for_inputs(mut call: Call) -> Answer {
         let reply = super::ports::for_inputs(tx, id, &names, token.is_some(), &also.context)?;
         also.then_run(tx, id, reply.with_error(ran.trouble))
     });
-    carry_out_with(&call, &tenant, id, others, op).await
+    run_with_others(&call, &tenant, id, others, op).await
 }
 
 /// Ends the previous iteration. Without a token there is no run, so no inputs were handed out.
@@ -268,7 +268,7 @@ fn ttl(ask: &Ask<'_>) -> Result<i64, Problem> {
 
 /// Takes the lock and responds with its token; null: the job is running, or another client holds the lock.
 pub(super) async fn lock(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = CommonFields::beside(&["ttl"], &ask)?;
@@ -285,7 +285,7 @@ pub(super) async fn lock(mut call: Call) -> Answer {
             set_lock(tx, id, Some((&token, ttl_ms)))?;
             also.then_run(tx, id, Reply::new(format!("{{\"token\":\"{token}\"}}")))
         });
-        let reply = tx::carry_out(&call, &tenant, id, Vec::new(), op).await?;
+        let reply = tx::run(&call, &tenant, id, Vec::new(), op).await?;
         if tries == LOCK_TRIES || !reply.text.ends_with("null}") {
             return super::calls::answered(reply);
         }
@@ -297,7 +297,7 @@ pub(super) async fn lock(mut call: Call) -> Answer {
 
 /// Extends a lock, or the lease of a run, for the holder of the token: the heartbeat of a worker.
 pub(super) async fn refresh_lock(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(&["ttl", "token"], &ask)?;
@@ -318,11 +318,11 @@ pub(super) async fn refresh_lock(mut call: Call) -> Answer {
         }
         also.then_run(tx, id, Reply::new(format!("{{\"refresh\":{is_held}}}")))
     });
-    carry_out(&call, &tenant, id, op).await
+    run_op(&call, &tenant, id, op).await
 }
 
 pub(super) async fn unlock(mut call: Call) -> Answer {
-    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let (tenant, id) = (call.tenant()?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let mut also = CommonFields::beside(&["token"], &ask)?;
@@ -334,5 +334,5 @@ pub(super) async fn unlock(mut call: Call) -> Answer {
         }
         also.then_run(tx, id, Reply::new(format!("{{\"unlock\":{is_held}}}")))
     });
-    carry_out(&call, &tenant, id, op).await
+    run_op(&call, &tenant, id, op).await
 }

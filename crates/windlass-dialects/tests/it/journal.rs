@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::ingest::Ingest;
-use windlass_dialects::ingest::pushes::Pushes;
+use windlass_dialects::ingest::pushes::PushReader;
 use windlass_dialects::miniq::{self, commands};
 use windlass_dialects::native;
 use windlass_dialects::settings::DialectSettings;
@@ -43,7 +43,7 @@ async fn engine(store: Arc<dyn Store>) -> Engine {
 fn ingest(engine: &Engine, journal: &Journal) -> Ingest {
     let policy = Arc::new(commands::policy(&miniq::Settings::default()));
     let readers: Vec<Arc<dyn windlass_dialects::ingest::Reader>> =
-        vec![Arc::new(commands::Lines { policy }), Arc::new(Pushes)];
+        vec![Arc::new(commands::Lines { policy }), Arc::new(PushReader)];
     Ingest::new(engine.clone(), journal.clone(), readers)
 }
 

@@ -9,7 +9,7 @@ use windlass_core::{
     Event, Holder, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp,
 };
 use windlass_dialects::ingest::Ingest;
-use windlass_dialects::ingest::pushes::{self, Pushes};
+use windlass_dialects::ingest::pushes::{self, PushReader};
 use windlass_engine::journal::{Journal, Location, NewLine, Settings};
 use windlass_engine::query::Filter;
 use windlass_engine::{
@@ -51,7 +51,7 @@ impl World {
         let engine = Engine::start(faulty, clock, Arc::new(SeededRandom::new(1)), options).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let journal = open(folder.path());
-        let ingest = Ingest::new(engine.clone(), journal.clone(), vec![Arc::new(Pushes)]);
+        let ingest = Ingest::new(engine.clone(), journal.clone(), vec![Arc::new(PushReader)]);
         World { engine, faults, folder, journal, ingest, _store: store }
     }
 
@@ -118,7 +118,7 @@ impl World {
             std::fs::remove_file(self.folder.path().join("journal").join(file)).unwrap();
         }
         self.journal = open(self.folder.path());
-        self.ingest = Ingest::new(self.engine.clone(), self.journal.clone(), vec![Arc::new(Pushes)]);
+        self.ingest = Ingest::new(self.engine.clone(), self.journal.clone(), vec![Arc::new(PushReader)]);
     }
 
     /// Reserves quota for jobs.

@@ -12,7 +12,7 @@ use super::run::{Drive, Interrupt};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tokio::time::Instant;
-use windlass_core::handler::{Ended, NewJob, Report, Status};
+use windlass_core::handler::{Ended, PrintedJob, Report, Status};
 
 /// Runs the batch in as many contexts as it needs: if a context breaks, the job that ran in it fails and the
 /// rest continue in another context. Each iteration ends at least one job.
@@ -458,7 +458,7 @@ impl Exchange<'_> {
     }
 }
 
-fn append(outcome: &mut Report, log: Bytes, new_jobs: Vec<NewJob>) {
+fn append(outcome: &mut Report, log: Bytes, new_jobs: Vec<PrintedJob>) {
     if !log.is_empty() {
         outcome.log = [&outcome.log[..], &log].concat().into();
     }

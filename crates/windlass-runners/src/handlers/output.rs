@@ -3,7 +3,7 @@
 use super::outcome::Verdict;
 use super::settings::Settings;
 use bytes::Bytes;
-use windlass_core::handler::NewJob;
+use windlass_core::handler::PrintedJob;
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ pub(super) struct Output {
     /// The unfinished line belongs to the log.
     streaming: bool,
     statuses: Option<Statuses>,
-    new_jobs: Vec<NewJob>,
+    new_jobs: Vec<PrintedJob>,
     new_jobs_bytes: usize,
     log: Log,
     too_much: Option<String>,
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    fn add_job(&mut self, job: NewJob) {
+    fn add_job(&mut self, job: PrintedJob) {
         self.new_jobs_bytes += job.payload.len();
         if self.new_jobs.len() >= self.limits.new_jobs {
             self.complain(format!("more than {} new jobs", self.limits.new_jobs));
@@ -149,7 +149,7 @@ impl Output {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub log: Bytes,
-    pub new_jobs: Vec<NewJob>,
+    pub new_jobs: Vec<PrintedJob>,
     /// Statuses, one per job of the batch.
     pub statuses: Vec<(Verdict, Bytes)>,
     /// Limit that was exceeded, as text.
@@ -163,9 +163,9 @@ fn may_be_new_job(beginning: &[u8]) -> bool {
     })
 }
 
-fn new_job_in(line: &[u8]) -> Option<NewJob> {
+fn new_job_in(line: &[u8]) -> Option<PrintedJob> {
     let (jobtype, payload) = type_and_payload(line)?;
-    Some(NewJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(payload) })
+    Some(PrintedJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(payload) })
 }
 
 /// True if a response line pushes a job, or an unfinished one may do so, and so is not part of the result.
@@ -207,7 +207,8 @@ pub(super) fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Outpu
     for line in answer.split_inclusive(|byte| *byte == b'\n') {
         match new_job(line) {
             Some((jobtype, payload)) => {
-                output.add_job(NewJob { jobtype: jobtype.to_owned(), payload: answer.slice_ref(payload) });
+                output
+                    .add_job(PrintedJob { jobtype: jobtype.to_owned(), payload: answer.slice_ref(payload) });
             }
             None => bytes.extend_from_slice(line),
         }

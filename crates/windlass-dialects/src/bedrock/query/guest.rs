@@ -31,7 +31,7 @@ pub fn serve(
     Reply::Ready(confine(limits)).write(&mut replies)?;
     while let Some(order) = Order::read(&mut orders)? {
         let Order::Run(run) = order else { return Err(out_of_turn("a statement")) };
-        if let Some(reply) = carry_out(&run, &mut orders, &mut replies)? {
+        if let Some(reply) = run_statement(&run, &mut orders, &mut replies)? {
             reply.write(&mut replies)?;
         }
     }
@@ -47,7 +47,7 @@ fn warm_up() -> io::Result<()> {
 }
 
 /// Runs one statement; `None`: the server abandoned it.
-fn carry_out(run: &Run, orders: &mut impl Read, replies: &mut impl Write) -> io::Result<Option<Reply>> {
+fn run_statement(run: &Run, orders: &mut impl Read, replies: &mut impl Write) -> io::Result<Option<Reply>> {
     let until = Instant::now() + Duration::from_millis(run.left_ms);
     let opened = Sandbox::open(until).and_then(|mut sandbox| {
         let wants = sandbox.look(&run.sql)?;

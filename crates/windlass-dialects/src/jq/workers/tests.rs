@@ -12,8 +12,8 @@ fn token(number: u64) -> Token {
     Token::from_number(number)
 }
 
-fn held(number: u64) -> Held {
-    Held { token: token(number), worker: None, attempt: 1, until: at(100_000), accepted: false }
+fn held(number: u64, worker: WorkerId) -> Held {
+    Held { token: token(number), worker, attempt: 1, until: at(100_000), is_accepted: false }
 }
 
 fn workers(all: &[(&str, u32)]) -> Workers<()> {
@@ -25,7 +25,7 @@ fn workers(all: &[(&str, u32)]) -> Workers<()> {
 }
 
 fn assign(table: &mut Workers<()>, name: &str, number: u64) -> Option<String> {
-    table.assign(name, id(number), held(number)).map(|(worker, ())| worker.to_string())
+    table.assign(name, id(number), |worker| held(number, worker)).map(|(worker, ())| worker.to_string())
 }
 
 #[test]
@@ -34,11 +34,11 @@ fn the_one_with_least_to_do_gets_the_job_and_nobody_more_than_it_takes() {
     let given: Vec<_> = (1..=6).map(|number| assign(&mut table, "t", number)).collect();
     let expected = [Some("a"), Some("b"), Some("a"), Some("b"), Some("b"), None];
     assert_eq!(given.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
-    assert_eq!(table.wanted(), None);
+    assert_eq!(table.next_claim(), None);
     assert!(table.ended(id(1), token(1)));
     assert!(!table.ended(id(1), token(1)), "one end frees one place");
     assert!(!table.ended(id(2), token(9)), "another lease's end is not this one's");
-    assert_eq!(table.wanted().unwrap().slots, 1);
+    assert_eq!(table.next_claim().unwrap().slots, 1);
     assert_eq!(assign(&mut table, "t", 7).as_deref(), Some("a"));
 }
 
@@ -46,15 +46,15 @@ fn the_one_with_least_to_do_gets_the_job_and_nobody_more_than_it_takes() {
 fn a_name_that_every_free_worker_refuses_is_not_asked_for() {
     let mut table = workers(&[("a", 1), ("b", 1)]);
     assert_eq!(table.refuses("a", "mail"), None);
-    assert_eq!(table.wanted().unwrap().names, NameMatch::Any);
+    assert_eq!(table.next_claim().unwrap().names, NameMatch::Any);
     assert_eq!(assign(&mut table, "mail", 1).as_deref(), Some("b"));
-    assert_eq!(table.wanted().unwrap().names, NameMatch::NoneOf(vec!["mail".into()]));
+    assert_eq!(table.next_claim().unwrap().names, NameMatch::NoneOf(vec!["mail".into()]));
     assert_eq!(assign(&mut table, "mail", 2), None);
     assert_eq!(assign(&mut table, "other", 3).as_deref(), Some("a"));
     table.ended(id(1), token(1));
     table.ended(id(3), token(3));
     table.refuses("b", "other");
-    assert_eq!(table.wanted().unwrap().names, NameMatch::Any, "each is taken by one of them");
+    assert_eq!(table.next_claim().unwrap().names, NameMatch::Any, "each is taken by one of them");
     table.register("a2".into(), 1, (), false);
     assert_eq!(assign(&mut table, "mail", 4).as_deref(), Some("b"), "longest registered first");
 }
@@ -63,21 +63,21 @@ fn a_name_that_every_free_worker_refuses_is_not_asked_for() {
 fn three_failures_in_a_row_are_the_end_of_a_worker() {
     let mut table = workers(&[("a", 4)]);
     assign(&mut table, "t", 1);
-    assert_eq!(table.accepted(id(1), token(1), at(30_000)), Accepted::Runs);
+    assert_eq!(table.accept(id(1), token(1), at(30_000)), Acceptance::Runs);
     assert_eq!(table.failed("a", at(0)), AfterFailure::Rests);
-    assert_eq!(table.wanted(), None, "it rests");
+    assert_eq!(table.next_claim(), None, "it rests");
     assert_eq!(table.next_change(), Some(at(REST_MS)));
     table.pass(at(REST_MS));
-    assert!(table.wanted().is_some());
+    assert!(table.next_claim().is_some());
     table.failed("a", at(0));
     table.pass(at(10_000));
     assign(&mut table, "t", 2);
-    assert_eq!(table.accepted(id(2), token(2), at(30_000)), Accepted::Runs, "which makes it three new ones");
+    assert_eq!(table.accept(id(2), token(2), at(30_000)), Acceptance::Runs, "which makes it three new ones");
     table.failed("a", at(0));
     table.failed("a", at(0));
-    let AfterFailure::Lost(mut lost) = table.failed("a", at(0)) else { panic!("three in a row") };
-    lost.jobs.sort_unstable();
-    assert_eq!(lost.jobs, [(id(1), token(1)), (id(2), token(2))]);
+    let AfterFailure::Removed(mut removed) = table.failed("a", at(0)) else { panic!("three in a row") };
+    removed.jobs.sort_unstable();
+    assert_eq!(removed.jobs, [(id(1), token(1)), (id(2), token(2))]);
     assert_eq!(table.failed("a", at(0)), AfterFailure::Unknown);
 }
 
@@ -98,8 +98,8 @@ fn only_who_has_pinged_has_to_go_on_pinging() {
     assert_eq!(table.pinged("loud", at(2_000)), Some(false));
     assert_eq!(table.pinged("nobody", at(0)), None);
     assert_eq!(table.pass(at(2_000 + PING_MS_MAX - 1)), Passed::default());
-    let lost = table.pass(at(2_000 + PING_MS_MAX)).lost;
-    assert_eq!(lost.iter().map(|lost| &*lost.worker).collect::<Vec<_>>(), ["loud"]);
+    let removed = table.pass(at(2_000 + PING_MS_MAX)).removed;
+    assert_eq!(removed.iter().map(|removed| &*removed.worker).collect::<Vec<_>>(), ["loud"]);
     assert!(table.knows("quiet") && !table.knows("loud"));
 }
 
@@ -109,20 +109,20 @@ fn a_worker_that_leaves_takes_only_what_it_had_accepted() {
     for number in 1..=3 {
         assign(&mut table, "t", number);
     }
-    table.accepted(id(1), token(1), at(0));
+    table.accept(id(1), token(1), at(0));
     assert_eq!(table.remove("a").unwrap().jobs, [(id(1), token(1))]);
-    assert_eq!(table.accepted(id(3), token(3), at(0)), Accepted::WorkerGone);
+    assert_eq!(table.accept(id(3), token(3), at(0)), Acceptance::WorkerGone);
     assert_eq!(table.remove("a"), None);
     table.ended(id(3), token(3));
-    assert_eq!(table.accepted(id(3), token(3), at(0)), Accepted::Ended);
+    assert_eq!(table.accept(id(3), token(3), at(0)), Acceptance::Ended);
 }
 
 #[test]
 fn jobs_from_before_a_restart_take_the_places_of_their_workers() {
     let mut table = workers(&[("a", 2)]);
-    table.adopt(id(1), Held { worker: Some("a".into()), accepted: true, ..held(1) });
-    table.adopt(id(2), held(2));
-    assert_eq!(table.wanted().unwrap().slots, 1);
+    table.adopt(id(1), Held { is_accepted: true, ..held(1, "a".into()) });
+    table.adopt(id(2), held(2, "gone".into()));
+    assert_eq!(table.next_claim().unwrap().slots, 1);
     assert_eq!(table.next_change(), Some(at(105_000)));
     let passed = table.pass(at(105_000));
     assert_eq!(passed.overdue.len(), 2);
@@ -134,15 +134,15 @@ fn jobs_from_before_a_restart_take_the_places_of_their_workers() {
 #[test]
 fn a_worker_may_be_registered_after_its_jobs_were_found() {
     let mut table = workers(&[]);
-    let runs = |number| Held { worker: Some("a".into()), accepted: true, ..held(number) };
+    let runs = |number| Held { is_accepted: true, ..held(number, "a".into()) };
     table.adopt(id(1), runs(1));
     table.adopt(id(2), runs(2));
     table.register("a".into(), 2, (), false);
-    assert_eq!(table.wanted(), None, "both of its places are taken");
+    assert_eq!(table.next_claim(), None, "both of its places are taken");
     table.register("a".into(), 9, (), false);
-    assert_eq!((table.wanted(), table.roster().count()), (None, 1), "it is registered once");
+    assert_eq!((table.next_claim(), table.roster().count()), (None, 1), "it is registered once");
     assert!(table.ended(id(1), token(1)));
-    assert_eq!(table.wanted().unwrap().slots, 1);
+    assert_eq!(table.next_claim().unwrap().slots, 1);
 }
 
 #[test]
@@ -150,13 +150,13 @@ fn what_a_worker_has_goes_with_it_to_another_server() {
     let mut table = workers(&[("a", 2), ("b", 1)]);
     assign(&mut table, "t", 1);
     assign(&mut table, "t", 2);
-    table.accepted(id(1), token(1), at(0));
+    table.accept(id(1), token(1), at(0));
     table.release("a");
     assert!(!table.knows("a") && table.knows("b"));
     assert_eq!((table.held(id(1)), table.held(id(2)).is_some()), (None, true));
     assert_eq!(table.remove("a"), None, "nothing of it is lost here");
-    assert_eq!(table.accepted(id(1), token(1), at(0)), Accepted::Ended);
-    assert_eq!(table.wanted(), None, "b has its job");
+    assert_eq!(table.accept(id(1), token(1), at(0)), Acceptance::Ended);
+    assert_eq!(table.next_claim(), None, "b has its job");
 }
 
 #[test]
@@ -185,26 +185,26 @@ fn thousands_of_workers_are_found_by_what_they_do() {
     for number in 1..=10_000 {
         assert!(assign(&mut table, "t", number).is_some());
     }
-    assert_eq!(table.wanted(), None);
+    assert_eq!(table.next_claim(), None);
     for number in 1..=10_000 {
         assert!(table.ended(id(number), token(number)));
     }
-    assert_eq!(table.wanted().unwrap().slots, 10_000);
+    assert_eq!(table.next_claim().unwrap().slots, 10_000);
 }
 
 #[test]
 fn one_that_leaves_ends_what_it_has_and_is_not_lost_for_saying_no() {
     let mut table = workers(&[("a", 4), ("b", 1)]);
     assign(&mut table, "t", 1);
-    table.accepted(id(1), token(1), at(30_000));
+    table.accept(id(1), token(1), at(30_000));
     assert!(!table.leaving("nobody"));
     assert!(table.leaving("a"));
-    assert_eq!(table.wanted().unwrap().slots, 1, "only the other one takes more");
+    assert_eq!(table.next_claim().unwrap().slots, 1, "only the other one takes more");
     for _ in 0..=FAILURES_MAX {
         assert_eq!(table.failed("a", at(0)), AfterFailure::Rests, "what was on its way comes back");
     }
     table.pass(at(10_000));
-    assert_eq!(table.wanted().unwrap().slots, 1, "nor after its rest");
+    assert_eq!(table.next_claim().unwrap().slots, 1, "nor after its rest");
     assert!(table.take_left().is_empty());
     table.ended(id(1), token(1));
     assert_eq!(table.take_left(), ["a".into()]);
@@ -212,19 +212,19 @@ fn one_that_leaves_ends_what_it_has_and_is_not_lost_for_saying_no() {
     assert!(table.take_left().is_empty(), "told once");
     assert!(table.leaving("b"));
     assert_eq!(table.take_left(), ["b".into()], "who has nothing is gone at once");
-    assert_eq!(table.wanted(), None);
+    assert_eq!(table.next_claim(), None);
 }
 
 #[test]
 fn a_job_that_comes_again_before_its_end_is_heard_of_takes_one_place() {
     let mut table = workers(&[("a", 2), ("b", 1)]);
     assert_eq!(assign(&mut table, "t", 1).as_deref(), Some("a"));
-    let again = table.assign("t", id(1), held(9)).map(|(worker, ())| worker.to_string());
+    let again = table.assign("t", id(1), |worker| held(9, worker)).map(|(worker, ())| worker.to_string());
     assert_eq!(again.as_deref(), Some("a"));
     assert!(!table.ended(id(1), token(1)), "heard of late: its place went to the next attempt");
-    assert_eq!(table.wanted().unwrap().slots, 2);
+    assert_eq!(table.next_claim().unwrap().slots, 2);
     assert!(table.ended(id(1), token(9)));
-    assert_eq!(table.wanted().unwrap().slots, 3);
+    assert_eq!(table.next_claim().unwrap().slots, 3);
 }
 
 #[test]

@@ -120,18 +120,18 @@ async fn what_was_planned_and_not_started_counts_no_more() {
     };
     let is_as_before = || state.scheduler().is_idle() && *free.lock().unwrap() == 5;
     // Another server has claimed the jobs.
-    let outcome = plan(&mut types).carry_out(&state, &types, 1_000).await.unwrap();
+    let outcome = plan(&mut types).claim_and_start(&state, &types, 1_000).await.unwrap();
     assert_eq!(outcome.empty.len(), 2);
     assert!(is_as_before());
     // The store fails, first for the handlers and then for the claims.
     for call in [Call::Read, Call::Claim] {
         faults.fail_next_call(call, 1, Kind::BeforeDoing);
-        assert!(plan(&mut types).carry_out(&state, &types, 1_000).await.is_err());
+        assert!(plan(&mut types).claim_and_start(&state, &types, 1_000).await.is_err());
         assert!(is_as_before(), "{call:?}");
     }
     // The handler has changed.
     types[1].version = None;
-    let outcome = plan(&mut types).carry_out(&state, &types, 1_000).await.unwrap();
+    let outcome = plan(&mut types).claim_and_start(&state, &types, 1_000).await.unwrap();
     assert_eq!((outcome.changed.len(), outcome.empty.len()), (1, 1));
     assert!(is_as_before());
 }

@@ -34,7 +34,7 @@ pub(super) fn search(call: &Call, text: &str, tenant: Option<&str>) -> Result<Se
 pub(super) fn may_search(call: &Call, search: &Search) -> Result<(), ApiError> {
     if search.looks_into_payloads() && call.hides_payloads() {
         let message = "viewers cannot search payloads on this server (auth.viewer_payloads is hide)";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
+        return Err(ApiError::coded(StatusCode::FORBIDDEN, "forbidden", message));
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! `POST /api/v1/claim`: claims jobs for a worker.
 
+use crate::answer::respond;
 use crate::codec::{Encoding, Text};
 use crate::listener::TakenBody;
 use crate::native::commands::within;
-use crate::native::errors::{ApiError, respond};
+use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, encode};
 use crate::native::request::{Body, reply_encoding};
 use crate::native::views::{ClaimedJob, JOB_BYTES_GUESS};
@@ -31,7 +32,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Claim")]
-pub(super) struct ClaimAsk<'a> {
+pub(super) struct ClaimBody<'a> {
     /// Queues to claim from; any if empty.
     #[serde(borrow)]
     pub queues: Vec<Text<'a>>,
@@ -69,7 +70,7 @@ pub(super) struct Claimed<'a> {
 
 pub(super) async fn claim(mut call: Call) -> Answer {
     let body = Body::of(&mut call).await?;
-    let ask: ClaimAsk<'_> = body.read_or_default()?;
+    let ask: ClaimBody<'_> = body.read_or_default()?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
     let delivery = next_jobs(&call, wanted(&ask, tenant)?).await?;
     let reply = reply_encoding(&call);
@@ -80,7 +81,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
 }
 
 /// Converts the request to a claim of the engine.
-pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
+pub(super) fn wanted(ask: &ClaimBody<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
     let names = match (&ask.name, ask.names.as_slice()) {
         (None, []) => NameMatch::Any,
         (Some(glob), []) => NameMatch::glob(glob),

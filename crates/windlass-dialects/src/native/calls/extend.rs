@@ -68,7 +68,7 @@ pub(super) struct ExtendedEntry {
     id: Id,
     /// True if the lease was extended.
     ok: bool,
-    error: Option<ErrorBody<'static>>,
+    error: Option<ErrorBody>,
     /// Expiry of the lease; null if it does not expire.
     lease_until: Option<Nullable<Time>>,
     /// True if the job should be stopped; a finish still counts.

@@ -78,7 +78,7 @@ impl LimitShown {
     fn new(view: LimitView) -> Result<LimitShown, ApiError> {
         let id = view.limit.id.to_string();
         let bounds = serde_json::from_value(Value::from(view.limit)).map_err(|error| {
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", error.to_string())
+            ApiError::coded(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", error.to_string())
         })?;
         Ok(LimitShown { id, bounds, running: view.running, waiting: view.waiting, held: view.held })
     }
@@ -114,7 +114,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
 pub(super) async fn delete(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     if !call.engine.remove_limit(&tenant, call.param(0)).await? {
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "limit not found"));
+        return Err(ApiError::not_found("limit not found"));
     }
     ok(&call, &LimitGone { id: call.param(0), state: GoneWord::Gone })
 }

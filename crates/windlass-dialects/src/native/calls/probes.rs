@@ -28,19 +28,23 @@ pub(super) async fn healthz(_: Call) -> Answer {
 /// Readiness probe: acknowledged writes are durable, and resources for further requests are left.
 pub(super) async fn readyz(call: Call) -> Answer {
     if let Some((code, why)) = lack(&call.server) {
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why));
+        return Err(ApiError::coded(StatusCode::SERVICE_UNAVAILABLE, code, why));
     }
     if call.server.is_stopping() {
         let message = "the server is shutting down; send requests to another server";
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
+        return Err(ApiError::coded(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
     }
     if let Err(error) = call.server.journal.health() {
-        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()));
+        return Err(ApiError::coded(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "journal_unavailable",
+            error.to_string(),
+        ));
     }
     match call.engine.health().await {
         Ok(()) => Ok(plain(StatusCode::OK, format!("OK\n{}", isolation(&call)))),
         // Any error means that requests should go to another server.
-        Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
+        Err(error) => Err(ApiError::coded(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
     }
 }
 

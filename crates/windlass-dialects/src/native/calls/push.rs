@@ -4,7 +4,7 @@ use crate::codec::{self, Encoding, Malformed, Nullable, Raw, Text};
 use crate::ingest::pushes;
 use crate::native::State;
 use crate::native::commands::{payload, repeat, run_at, tags, within};
-use crate::native::errors::ApiError;
+use crate::native::errors::{ApiError, ErrorBody};
 use crate::native::reply::{Answer, reply};
 use crate::native::request::Body;
 use crate::native::schema::FormatWord;
@@ -23,7 +23,7 @@ use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::Unique;
 use windlass_core::{Extras, Format, Name, Payload, Policy, Queue, Tenant};
 use windlass_engine::journal::{JournalError, NewLine};
-use windlass_engine::{EngineError, Push, Pushed, RunAt};
+use windlass_engine::{Push, Pushed, RunAt};
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,8 @@ pub(super) const EXAMPLES: Examples = &[
 /// Job to create.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a job, or {\"jobs\": […]}")]
-pub(super) struct NewJob<'a> {
+#[schemars(rename = "NewJob")]
+pub(super) struct PushJob<'a> {
     /// Kind of job, by which workers claim it.
     // Required; an `Option` only for a better error message.
     #[serde(borrow)]
@@ -101,16 +102,16 @@ pub(super) struct NewJob<'a> {
     /// Jobs of a batch; only at the top level of a body.
     #[serde(borrow, default)]
     #[schemars(skip)]
-    pub jobs: Option<Vec<NewJob<'a>>>,
+    pub jobs: Option<Vec<PushJob<'a>>>,
     /// Tenant; only at the top level of a body.
     #[serde(borrow, default)]
     #[schemars(skip)]
     pub tenant: Option<TenantText<'a>>,
 }
 
-impl NewJob<'_> {
+impl PushJob<'_> {
     /// True if both jobs have equal policies; equal neighbors in a batch share one.
-    fn has_same_policy_as(&self, other: &NewJob<'_>) -> bool {
+    fn has_same_policy_as(&self, other: &PushJob<'_>) -> bool {
         self.lease_ms == other.lease_ms
             && self.retry == other.retry
             && self.keep == other.keep
@@ -124,21 +125,21 @@ impl NewJob<'_> {
 
 /// Parsed push: the tenant, the jobs, and whether the body was a single job.
 #[derive(Debug, PartialEq)]
-pub(super) struct Pushes<'a> {
+pub(super) struct PushBody<'a> {
     pub tenant: Option<TenantText<'a>>,
-    pub jobs: Vec<NewJob<'a>>,
+    pub jobs: Vec<PushJob<'a>>,
     pub single: bool,
 }
 
-impl JsonSchema for Pushes<'_> {
+impl JsonSchema for PushBody<'_> {
     fn schema_name() -> Cow<'static, str> {
         "Push".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let tenant = generator.subschema_for::<TenantText<'_>>();
-        let jobs = generator.subschema_for::<NewJob<'_>>();
-        let mut one = NewJob::json_schema(generator);
+        let jobs = generator.subschema_for::<PushJob<'_>>();
+        let mut one = PushJob::json_schema(generator);
         one.insert("description".into(), "One job.".into());
         if let Some(properties) = one.get_mut("properties") {
             properties["tenant"] = tenant.clone().to_value();
@@ -155,13 +156,13 @@ impl JsonSchema for Pushes<'_> {
 }
 
 /// Parses the body of a push.
-pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
-    let mut top: NewJob<'_> = codec::read_map(encoding, body)?;
+pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<PushBody<'_>, Malformed> {
+    let mut top: PushJob<'_> = codec::read_map(encoding, body)?;
     let tenant = top.tenant.take();
     let Some(jobs) = top.jobs.take() else {
-        return Ok(Pushes { tenant, jobs: vec![top], single: true });
+        return Ok(PushBody { tenant, jobs: vec![top], single: true });
     };
-    if top != NewJob::default() {
+    if top != PushJob::default() {
         return Err(Malformed(
             "only `tenant` is allowed beside `jobs`; move the other fields into the jobs".into(),
         ));
@@ -171,7 +172,7 @@ pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malfor
             "job {index}: `jobs` and `tenant` are allowed only at the top level of the body"
         )));
     }
-    Ok(Pushes { tenant, jobs, single: false })
+    Ok(PushBody { tenant, jobs, single: false })
 }
 
 /// Result of a push.
@@ -206,8 +207,8 @@ impl PushedAnswer {
     pub(super) fn new(answers: &[Pushed]) -> PushedAnswer {
         let refusal = |(index, answer): (usize, &Pushed)| {
             let Pushed::Refused(refused) = answer else { return None };
-            let ApiError { code, message, id, .. } = ApiError::from(*refused);
-            Some(RefusedJob { index, code, message, id: id.map(Id) })
+            let ErrorBody { code, message, id } = ApiError::from(*refused).into_body();
+            Some(RefusedJob { index, code, message, id })
         };
         let refused: Vec<RefusedJob> = answers.iter().enumerate().filter_map(refusal).collect();
         let existing = |answer: &Pushed| match answer {
@@ -256,14 +257,7 @@ pub(super) async fn push(mut call: Call) -> Answer {
 /// store.
 async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     let (engine, journal) = (&call.engine, &call.server.journal);
-    let options = engine.options();
-    if pushes.len() > options.batch_max {
-        return Err(EngineError::TooMany { count: pushes.len(), max: options.batch_max }.into());
-    }
-    let sizes = pushes.iter().map(|push| push.payload.bytes.len());
-    if let Some(bytes) = sizes.max().filter(|bytes| *bytes > options.payload_bytes_max) {
-        return Err(EngineError::TooLarge { bytes, max: options.payload_bytes_max }.into());
-    }
+    engine.check_pushes(pushes)?;
     engine
         .admit_jobs(tenant, pushes.iter().map(|push| (&push.queue, &push.name, push.payload.bytes.len())))
         .await?;
@@ -281,9 +275,9 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
         engine.return_reservations(tenant, pushes.len() as u64, bytes);
         return Err(match error {
             JournalError::Unknown(_) => {
-                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
+                ApiError::coded(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
             }
-            _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
+            _ => ApiError::coded(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
         });
     }
     let alias =
@@ -297,7 +291,7 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
 
 /// Converts a batch. Equal neighbors share their names and policy, so that a waiting job costs little more
 /// than its payload.
-fn pushes(asks: &[NewJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
+fn pushes(asks: &[PushJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
     if asks.len() > wire::BATCH_MAX {
         return Err(ApiError::batch_too_large(asks.len()));
     }
@@ -313,7 +307,7 @@ fn pushes(asks: &[NewJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
     Ok(pushes)
 }
 
-fn job(ask: &NewJob<'_>, before: Option<(&Push, &NewJob<'_>)>) -> Result<Push, String> {
+fn job(ask: &PushJob<'_>, before: Option<(&Push, &PushJob<'_>)>) -> Result<Push, String> {
     let name = match (&ask.name, before) {
         (None, _) => return Err("`name` is missing; workers claim jobs by name".into()),
         (Some(name), Some((push, _))) if **name == *push.name => push.name.clone(),
@@ -361,7 +355,7 @@ fn default_payload() -> Payload {
     PAYLOAD.get_or_init(Payload::default).clone()
 }
 
-fn policy(ask: &NewJob<'_>) -> Result<Policy, String> {
+fn policy(ask: &PushJob<'_>) -> Result<Policy, String> {
     let mut policy = Policy::default();
     if let Some(lease) = ask.lease_ms {
         policy.lease.length_ms = Some(lease.0);
@@ -412,7 +406,7 @@ fn retry_policy(ask: &Retry) -> Result<RetryPolicy, String> {
     Ok(retry)
 }
 
-fn extras(ask: &NewJob<'_>) -> Result<Option<Box<Extras>>, String> {
+fn extras(ask: &PushJob<'_>) -> Result<Option<Box<Extras>>, String> {
     if ask.alias.is_none() && ask.tags.is_empty() && ask.unique.is_none() && ask.parent.is_none() {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! `POST /api/v1/settle`: reports the end of runs, and claims the next jobs if requested.
 
-use super::claim::{self, ClaimAsk, claimed, deliver, next_jobs, room_for};
+use super::claim::{self, ClaimBody, claimed, deliver, next_jobs, room_for};
 use crate::codec::{self, Encoding, Raw, Text};
 use crate::native::commands::{inline_payload, payload, within};
 use crate::native::errors::{ApiError, ErrorBody};
@@ -42,7 +42,7 @@ pub(super) struct SettleAsk<'a> {
     pub settle: Vec<SettleEntry<'a>>,
     /// Claim of the next jobs in the same call; its `tenant` must be omitted.
     #[serde(borrow, default)]
-    pub claim: Option<ClaimAsk<'a>>,
+    pub claim: Option<ClaimBody<'a>>,
     #[serde(borrow, default)]
     pub tenant: Option<TenantText<'a>>,
 }
@@ -114,7 +114,7 @@ struct SettledEntry {
     id: Id,
     /// True if the report was accepted.
     ok: bool,
-    error: Option<ErrorBody<'static>>,
+    error: Option<ErrorBody>,
     /// State of the job afterwards.
     #[schemars(schema_with = "state_or_gone", default)]
     state: Option<&'static str>,

@@ -208,7 +208,7 @@ pub(super) async fn signing_key(call: Call) -> Answer {
     call.engine.check_all()?;
     let Some(signer) = &call.server.signer else {
         let message = "this server does not sign requests; set outgoing.signing_key in its configuration";
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
+        return Err(ApiError::coded(StatusCode::NOT_FOUND, "no_signing_key", message));
     };
     ok(&call, &SigningKey { tenant: &tenant, signing_key: signer.key_of(&tenant) })
 }
@@ -236,6 +236,6 @@ impl From<TokenError> for ApiError {
                 return error.into();
             }
         };
-        ApiError::new(status, code, error.to_string())
+        ApiError::coded(status, code, error.to_string())
     }
 }

@@ -193,7 +193,7 @@ pub(super) async fn dismiss(call: Call) -> Answer {
 fn not_registered() -> ApiError {
     let message = "no registered worker of this name; workers that claim jobs themselves cannot be controlled \
          from here";
-    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+    ApiError::not_found(message)
 }
 
 type Hand = (Tenant, Option<Arc<str>>, String);

@@ -5,10 +5,10 @@ use super::world::{
 };
 use bytes::Bytes;
 use std::time::Duration;
-use windlass_dialects::runners::{NewJob, Report};
+use windlass_dialects::runners::{PrintedJob, Report};
 
-fn new_job(jobtype: &str, payload: impl Into<Bytes>) -> NewJob {
-    NewJob { jobtype: jobtype.to_owned(), payload: payload.into() }
+fn new_job(jobtype: &str, payload: impl Into<Bytes>) -> PrintedJob {
+    PrintedJob { jobtype: jobtype.to_owned(), payload: payload.into() }
 }
 
 #[tokio::test]

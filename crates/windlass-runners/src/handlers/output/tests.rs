@@ -4,7 +4,7 @@ const LIMITS: OutputLimits =
     OutputLimits { log_bytes: 1_000, line_bytes: 5_000, new_jobs: 5, new_jobs_bytes: 10_000 };
 
 fn jobs(finished: &Finished) -> Vec<String> {
-    let show = |job: &NewJob| format!("{}={}", job.jobtype, String::from_utf8_lossy(&job.payload));
+    let show = |job: &PrintedJob| format!("{}={}", job.jobtype, String::from_utf8_lossy(&job.payload));
     finished.new_jobs.iter().map(show).collect()
 }
 
@@ -36,7 +36,10 @@ fn what_is_not_utf_8_is_kept_as_it_is() {
     output.stdout(b"J: a|\xff\xfe\n");
     output.stdout(b"J: \xff|b\n");
     let finished = output.finish();
-    assert_eq!(finished.new_jobs, [NewJob { jobtype: "a".into(), payload: Bytes::from_static(b"\xff\xfe") }]);
+    assert_eq!(
+        finished.new_jobs,
+        [PrintedJob { jobtype: "a".into(), payload: Bytes::from_static(b"\xff\xfe") }]
+    );
     assert_eq!(finished.log, &b"J: \xff|b\n"[..]);
 }
 

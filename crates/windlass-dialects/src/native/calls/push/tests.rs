@@ -3,7 +3,7 @@ use serde_json::json;
 use windlass_core::unique::{HeldUntil, OnConflict};
 use windlass_core::{KeepFor, Timestamp};
 
-fn parsed(body: &str) -> Pushes<'_> {
+fn parsed(body: &str) -> PushBody<'_> {
     read(Encoding::Json, body.as_bytes()).unwrap_or_else(|e| panic!("{body}: {e}"))
 }
 
