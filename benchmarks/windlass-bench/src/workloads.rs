@@ -125,17 +125,30 @@ fn others_percent(before: Option<(Duration, Duration)>, ours: Option<Duration>) 
     Some(100.0 * others.as_secs_f64() / total.saturating_sub(total_before).as_secs_f64().max(1e-9))
 }
 
-/// W1, W2, W3: pushes as fast as the connections allow. Latency is that of a call.
-pub(super) async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+/// Runs `work` on every connection; measures until the last one ends.
+async fn on_every_connection<T: Target, F>(
+    target: &T,
+    shape: &Shape,
+    load: Load,
+    work: impl Fn(T::Client, Rc<Run>, usize) -> F,
+) -> io::Result<Sample>
+where
+    F: Future<Output = io::Result<()>> + 'static,
+{
     let run = Run::new(load);
     let clients = connect(target, shape, load.connections).await?;
     let watch = Stopwatch::start(target.pid());
     let mut tasks = JoinSet::new();
     for client in clients {
-        tasks.spawn_local(keep_pushing(client, run.clone(), load.batch));
+        tasks.spawn_local(work(client, run.clone(), load.batch));
     }
     all_end_well(tasks).await?;
     Ok(watch.stop(&run))
+}
+
+/// W1, W2, W3: pushes as fast as the connections allow. Latency is that of a call.
+pub(super) async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+    on_every_connection(target, shape, load, keep_pushing).await
 }
 
 async fn keep_pushing(mut client: impl Client, run: Rc<Run>, batch: usize) -> io::Result<()> {
@@ -152,15 +165,7 @@ async fn keep_pushing(mut client: impl Client, run: Rc<Run>, batch: usize) -> io
 
 /// W4: claims and finishes until the queue is empty. Latency is that of a claim and a finish together.
 pub(super) async fn drain<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
-    let run = Run::new(load);
-    let clients = connect(target, shape, load.connections).await?;
-    let watch = Stopwatch::start(target.pid());
-    let mut tasks = JoinSet::new();
-    for client in clients {
-        tasks.spawn_local(keep_draining(client, run.clone(), load.batch));
-    }
-    all_end_well(tasks).await?;
-    Ok(watch.stop(&run))
+    on_every_connection(target, shape, load, keep_draining).await
 }
 
 async fn keep_draining(mut client: impl Client, run: Rc<Run>, batch: usize) -> io::Result<()> {
@@ -259,6 +264,33 @@ async fn keep_doing<C: Client>(
     }
 }
 
+/// Runs `produce` on some connections and `consume` on as many others; measures until every pushed job is finished.
+async fn mix<T: Target, P, C>(
+    target: &T,
+    shape: &Shape,
+    load: Load,
+    produce: impl Fn(usize, T::Client, Rc<Run>) -> P,
+    consume: impl Fn(T::Client, Rc<Run>) -> C,
+) -> io::Result<Sample>
+where
+    P: Future<Output = io::Result<()>> + 'static,
+    C: Future<Output = io::Result<()>> + 'static,
+{
+    let run = Run::new(load);
+    let producers = connect(target, shape, load.connections).await?;
+    let consumers = connect(target, shape, load.connections).await?;
+    let watch = Stopwatch::start(target.pid());
+    let mut tasks = JoinSet::new();
+    for (number, client) in producers.into_iter().enumerate() {
+        tasks.spawn_local(produce(number, client, run.clone()));
+    }
+    for client in consumers {
+        tasks.spawn_local(consume(client, run.clone()));
+    }
+    until_done(tasks, &run, load).await?;
+    Ok(watch.stop(&run))
+}
+
 /// W5 at full speed: producers and consumers, `connections` of each, one job per call, until every job is
 /// finished.
 pub(super) async fn mix_at_full_speed<T: Target>(
@@ -266,23 +298,11 @@ pub(super) async fn mix_at_full_speed<T: Target>(
     shape: &Shape,
     load: Load,
 ) -> io::Result<Sample> {
-    let run = Run::new(load);
-    let producers = connect(target, shape, load.connections).await?;
-    let consumers = connect(target, shape, load.connections).await?;
-    let watch = Stopwatch::start(target.pid());
-    let mut tasks = JoinSet::new();
-    for client in producers {
-        let share = run.clone();
-        tasks.spawn_local(async move { keep_producing(client, &share).await });
-    }
-    for client in consumers {
-        tasks.spawn_local(keep_consuming(client, run.clone()));
-    }
-    until_done(tasks, &run, load).await?;
-    Ok(watch.stop(&run))
+    let produce = |_, client, run| keep_producing(client, run);
+    mix(target, shape, load, produce, keep_consuming).await
 }
 
-async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
+async fn keep_producing(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
     while run.take(1) == 1 {
         // Before the push: a consumer may finish the job before the producer gets its response.
         run.pushed.set(run.pushed.get() + 1);
@@ -300,27 +320,17 @@ pub(super) async fn mix_at_rate<T: Target>(
     load: Load,
     rate: f64,
 ) -> io::Result<Sample> {
-    let run = Run::new(load);
-    let producers = connect(target, shape, load.connections).await?;
-    let consumers = connect(target, shape, load.connections).await?;
-    let watch = Stopwatch::start(target.pid());
-    let mut tasks = JoinSet::new();
     let between = Duration::from_secs_f64(load.connections as f64 / rate);
-    for (number, client) in producers.into_iter().enumerate() {
+    let produce = |number: usize, client, run| {
         let first = Instant::now() + between.mul_f64(number as f64 / load.connections as f64);
-        let share = run.clone();
-        tasks.spawn_local(async move { push_by_the_clock(client, &share, first, between).await });
-    }
-    for client in consumers {
-        tasks.spawn_local(wait_for_each(client, run.clone()));
-    }
-    until_done(tasks, &run, load).await?;
-    Ok(watch.stop(&run))
+        push_by_the_clock(client, run, first, between)
+    };
+    mix(target, shape, load, produce, wait_for_each).await
 }
 
 async fn push_by_the_clock(
     mut client: impl Client,
-    run: &Run,
+    run: Rc<Run>,
     first: Instant,
     between: Duration,
 ) -> io::Result<()> {

@@ -2,13 +2,12 @@
 
 use super::cluster::postgres_server::{Disk, PostgresServer};
 use super::http::{Client, Reply};
-use super::power::{Load, drain, judge};
+use super::power::Counts;
 use super::process::{Place, Process, need_strace};
 use super::{note, setting};
 use crate::server::eventually;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
 
@@ -86,37 +85,19 @@ fn kill_with_an_old_head(flags: &[&str]) {
     let place = Place::new();
     let kills = setting("WINDLASS_KILLS", 3);
     let flags: Vec<&str> = JOURNALED.into_iter().chain(flags.iter().copied()).collect();
-    let (mut pushed, mut finished, mut left) = (0, 0, 0);
+    let mut counts = Counts::default();
     for kill in 0..kills {
-        let mut server = place.start_flags(&flags);
-        let old = head_file(&place).and_then(|head| std::fs::read(head).ok());
-        let (load, clients) = Load::start(&server, kill * 1_000_000_000);
-        let enough = 50 + kill * 37 % 400;
-        eventually("the load is under way", || {
-            (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())
-        });
-        server.kill();
-        load.stop.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
-        let head = head_file(&place).unwrap();
-        match old {
-            Some(old) => std::fs::write(head, old).unwrap(),
-            None => std::fs::remove_file(head).unwrap(),
-        }
-        let mut server = place.start_flags(&flags);
-        let runs = drain(&server);
-        let told = load.told.lock().unwrap();
-        judge(&told, &runs);
-        pushed += told.pushed.len();
-        finished += told.finished.len();
-        left += runs.len();
-        server.kill();
+        let read_head = || head_file(&place).and_then(|head| std::fs::read(head).ok());
+        let restore = |old: Option<Vec<u8>>| {
+            let head = head_file(&place).unwrap();
+            match old {
+                Some(old) => std::fs::write(head, old).unwrap(),
+                None => std::fs::remove_file(head).unwrap(),
+            }
+        };
+        counts.crash((&place, &flags), kill, read_head, || (), restore);
     }
-    note(&format!(
-        "kills with an old head, {} flags: {kills} kills, {pushed} acknowledged pushes, {finished} acknowledged finishes, \
-         {left} jobs found and run after the kills",
-        flags.len()
-    ));
+    note(&format!("kills with an old head, {} flags: {kills} kills, {counts}", flags.len()));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{note, setting};
 use crate::server::eventually;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -106,21 +107,21 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 /// Acknowledged changes; jobs by the mark in their payload.
 #[derive(Default)]
-pub(super) struct Told {
-    pub pushed: BTreeSet<String>,
+struct Told {
+    pushed: BTreeSet<String>,
     /// Finish requested: with a response, and with any result.
-    pub finished: BTreeSet<String>,
+    finished: BTreeSet<String>,
     finishing: BTreeSet<String>,
 }
 
-pub(super) struct Load {
-    pub told: Mutex<Told>,
-    pub stop: AtomicBool,
+struct Load {
+    told: Mutex<Told>,
+    stop: AtomicBool,
     marks: AtomicU64,
 }
 
 impl Load {
-    pub(super) fn start(server: &Process, marks: u64) -> (Arc<Load>, Vec<JoinHandle<()>>) {
+    fn start(server: &Process, marks: u64) -> (Arc<Load>, Vec<JoinHandle<()>>) {
         let load = Arc::new(Load {
             told: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -192,7 +193,7 @@ fn claim(client: &mut Client, to: SocketAddr, lease_ms: u64) -> Option<Vec<Value
 }
 
 /// Runs all jobs until none is left; returns the number of runs of each.
-pub(super) fn drain(server: &Process) -> BTreeMap<String, u64> {
+fn drain(server: &Process) -> BTreeMap<String, u64> {
     let mut client = Client::default();
     let mut runs = BTreeMap::new();
     // Journal lines reach the store in order: after this job no earlier one follows.
@@ -222,7 +223,7 @@ pub(super) fn drain(server: &Process) -> BTreeMap<String, u64> {
 }
 
 /// Compares the server's state after the cut with the acknowledged changes.
-pub(super) fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
+fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
     let lost: Vec<&String> = told
         .pushed
         .iter()
@@ -235,40 +236,71 @@ pub(super) fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
     assert!(twice.is_empty(), "promise 3: there twice: {twice:?}");
 }
 
+/// Jobs of all crashes of a test.
+#[derive(Default)]
+pub(super) struct Counts {
+    pushed: usize,
+    finished: usize,
+    left: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { pushed, finished, left } = self;
+        write!(
+            f,
+            "{pushed} acknowledged pushes, {finished} acknowledged finishes, {left} jobs found and run afterwards"
+        )
+    }
+}
+
+impl Counts {
+    /// Starts a server, kills it under load, and starts it again: it keeps all promises. `started`, `cut` and `restore`
+    /// run after the first start, before the kill and before the second start.
+    pub(super) fn crash<S>(
+        &mut self,
+        (place, flags): (&Place, &[&str]),
+        number: u64,
+        started: impl FnOnce() -> S,
+        cut: impl FnOnce(),
+        restore: impl FnOnce(S),
+    ) {
+        let mut server = place.start_flags(flags);
+        let state = started();
+        let (load, clients) = Load::start(&server, number * 1_000_000_000);
+        // Long enough for some jobs to be finished, and varied; nothing depends on the length.
+        let enough = 20 + number * 37 % 400;
+        eventually("the load is under way", || {
+            (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())
+        });
+        cut();
+        server.kill();
+        load.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        restore(state);
+        let mut server = place.start_flags(flags);
+        let runs = drain(&server);
+        let told = load.told.lock().unwrap();
+        judge(&told, &runs);
+        self.pushed += told.pushed.len();
+        self.finished += told.finished.len();
+        self.left += runs.len();
+        server.kill();
+    }
+}
+
 fn cut_the_power(kind: &'static str, flags: &[&str]) {
     let Some(disk) = Disk::make(kind) else { return };
     let long = std::env::var_os("WINDLASS_LONG").is_some();
     let cuts = setting("WINDLASS_CUTS", if long { 20 } else { 2 });
     let place = Place::with_data(&disk.path().join("data"));
-    let (mut pushed, mut finished, mut left) = (0, 0, 0);
+    let mut counts = Counts::default();
     for cut in 0..cuts {
-        let mut server = place.start_flags(flags);
-        let (load, clients) = Load::start(&server, cut * 1_000_000_000);
-        // Long enough for some jobs to be finished, and varied; nothing depends on the length.
-        let enough = 20 + cut * 37 % 400;
-        eventually("the load is under way", || {
-            (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())
-        });
-        disk.cut();
-        server.kill();
-        load.stop.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
-        disk.restore();
-        let mut server = place.start_flags(flags);
-        let runs = drain(&server);
-        let told = load.told.lock().unwrap();
-        judge(&told, &runs);
-        pushed += told.pushed.len();
-        finished += told.finished.len();
-        left += runs.len();
-        server.kill();
+        counts.crash((&place, flags), cut, || (), || disk.cut(), |()| disk.restore());
     }
     assert_eq!(place.check().json()["ok"], true);
     drop(place);
-    note(&format!(
-        "power cuts on {kind} with {flags:?}: {cuts} cuts, {pushed} acknowledged pushes, {finished} acknowledged finishes, \
-         {left} jobs found and run after the cuts"
-    ));
+    note(&format!("power cuts on {kind} with {flags:?}: {cuts} cuts, {counts}"));
 }
 
 const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
