@@ -50,10 +50,12 @@ fn come_back(bytes: &[u8]) {
         payload: Bytes::copy_from_slice(payload),
     };
     let as_new = |(id, kind, payload)| NewLine { id, kind, payload };
-    let views = written.iter().map(|(id, kind, payload)| as_new((id.as_str(), kind.as_str(), payload.as_slice())));
+    let views =
+        written.iter().map(|(id, kind, payload)| as_new((id.as_str(), kind.as_str(), payload.as_slice())));
     let writable: Vec<bool> = views.clone().map(|view| view.is_writable()).collect();
     let mut file = format::block(views.zip(&writable).filter(|(_, is)| **is).map(|(view, _)| view));
-    let expected: Vec<Line> = written.iter().zip(&writable).filter(|(_, is)| **is).map(|(one, _)| line(one)).collect();
+    let expected: Vec<Line> =
+        written.iter().zip(&writable).filter(|(_, is)| **is).map(|(one, _)| line(one)).collect();
     file.extend_from_slice(bytes);
     let (found, _) = lines(&file, true);
     assert_eq!(found[..expected.len().min(found.len())], expected);

@@ -23,7 +23,9 @@ fuzz_target!(|input: &[u8]| {
     let encoding = if kind & 1 == 0 { Encoding::Json } else { Encoding::Msgpack };
     if let Ok(job) = wire::job(encoding, body) {
         match wire::as_msgpack(job.argument) {
-            Ok(argument) => assert_eq!(codec::msgpack_length(&argument), Ok(argument.len()), "one whole value"),
+            Ok(argument) => {
+                assert_eq!(codec::msgpack_length(&argument), Ok(argument.len()), "one whole value")
+            }
             // JSON knows numbers that MessagePack does not, such as 1e999.
             Err(_) => assert_eq!(encoding, Encoding::Json, "what was read can be handed on"),
         }
