@@ -1,6 +1,7 @@
 //! The job: its specification (`JobSpec`, `Policy`), the parts that change (`Progress`, `Body`), and its
 //! state.
 
+use crate::failure;
 use crate::family::Family;
 use crate::history::{Log, MARKS_KEPT, Mark};
 use crate::lease::LeasePolicy;
@@ -268,6 +269,15 @@ pub struct AttemptError {
     pub attempt: u32,
     pub at: Timestamp,
     pub message: String,
+    /// Kind of error, such as the name of an exception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Structured error, within [`failure::ERROR_BYTES_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Payload>,
+    /// Lines of the backtrace, within [`failure::BACKTRACE_BYTES_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// Worker that held the lease.
@@ -287,6 +297,12 @@ pub struct Outcome {
     /// Message for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Kind of error, such as the name of an exception.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Lines of the backtrace of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -332,6 +348,7 @@ impl Body {
             self.errors.remove(0);
         }
         self.errors.push(error);
+        failure::drop_old_details(&mut self.errors);
     }
 
     pub fn remember_mark(&mut self, mark: Mark) {

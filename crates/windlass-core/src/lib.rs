@@ -10,6 +10,7 @@
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
 //! | [`handler`] | source and options of a handler |
 //! | [`fair`] | fair sharing of worker slots between groups: next group, preemption |
+//! | [`failure`] | what is kept of a failure, within bounds |
 //! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
 //! | [`repeat`] | next run of a repeating job |
@@ -18,6 +19,7 @@
 //! | [`names`], [`time`] | validated names; timestamps |
 
 pub mod event;
+pub mod failure;
 pub mod fair;
 pub mod family;
 pub mod handler;

@@ -3,6 +3,7 @@
 use super::{ChildrenEffect, Effects, ParentEffect, Transition};
 use crate::Timestamp;
 use crate::event::Patch;
+use crate::failure;
 use crate::family::FamilyRule;
 use crate::history::LogLine;
 use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, MinuteRuns, Outcome, Payload, Policy};
@@ -352,11 +353,17 @@ pub(super) fn without_result(job: &Job, now: Timestamp) -> Result<Transition, Re
     stay(next)
 }
 
-pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp) {
+pub(super) fn remember_failure(next: &mut Job, mut outcome: Outcome, now: Timestamp) {
+    let cut = |text: String| failure::cut_middle(&text, failure::BACKTRACE_BYTES_MAX);
+    outcome.backtrace = outcome.backtrace.map(cut);
+    outcome.class = outcome.class.map(|class| failure::cut_end(&class, failure::CLASS_BYTES_MAX).to_owned());
     let error = AttemptError {
         attempt: next.progress.attempts,
         at: now,
         message: outcome.message.clone().unwrap_or_else(|| "failed without a message".to_owned()),
+        class: outcome.class.clone(),
+        error: outcome.error.as_ref().and_then(failure::kept_error),
+        backtrace: outcome.backtrace.clone(),
         started_at: next.progress.started_at,
         worker: next.state.lease().and_then(|lease| lease.worker.clone()).or_else(|| outcome.worker.clone()),
     };

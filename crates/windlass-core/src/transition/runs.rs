@@ -4,6 +4,7 @@ use super::Transition;
 use super::pieces::*;
 use crate::Timestamp;
 use crate::event::{Failure, Finish, Grant, Patch, Restart, RetryWish};
+use crate::failure::LEASE_EXPIRED;
 use crate::job::{Job, KeepFor, Outcome};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
@@ -233,6 +234,7 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
     let worker = lease.worker.as_deref().unwrap_or("the worker");
     let outcome = Outcome {
         message: Some(format!("lease expired: no heartbeat from {worker}")),
+        class: Some(LEASE_EXPIRED.to_owned()),
         code: Some("lease_ended".to_owned()),
         worker: lease.worker.clone(),
         ended_at: lease.until,

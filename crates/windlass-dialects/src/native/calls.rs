@@ -26,7 +26,7 @@ mod queues;
 mod quota;
 mod result;
 mod schedules;
-mod settle;
+pub(in crate::native) mod settle;
 mod stats;
 mod tokens;
 mod workers;

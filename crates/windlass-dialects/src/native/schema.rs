@@ -1,5 +1,6 @@
 //! Schemas of scalars, and the final form of derived schemas in the OpenAPI description.
 
+use super::calls::settle::failure::Backtrace;
 use super::wire::{Id, KeepMs, Lease, Retry, RetryAsk, State, TenantText, Time, Unique, UniqueAsk, When};
 use super::wire::{LEASE_MS_MAX, LEASE_MS_MIN};
 use crate::codec::{Kept, Nullable, Raw, Text};
@@ -49,6 +50,7 @@ inline_schemas! {
         "type": "string", "minLength": 1, "maxLength": TENANT_BYTES_MAX,
         "description": "Tenant; only an admin may give another tenant than their own.",
     },
+    Backtrace => |_| {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
     FormatWord => |_| {
         "type": "string", "enum": ["json", "text", "msgpack", "binary"], "description": "Format of the payload.",
     },

@@ -177,8 +177,9 @@ impl<'a> JobView<'a> {
             lease: job.state().lease().map(LeaseView::new),
             // Notes and results of a worker reveal the payload.
             progress: Progress::of(job).filter(|_| !hidden),
-            errors: (!errors.is_empty()).then(|| errors.iter().map(FailedAttempt::new).collect()),
-            outcome: OutcomeFields::new(body.and_then(|body| body.outcome.as_ref()), encoding),
+            errors: (!errors.is_empty()).then(|| errors.iter().map(FailedAttempt::brief).collect()),
+            outcome: OutcomeFields::new(body.and_then(|body| body.outcome.as_ref()), encoding)
+                .without_backtrace(),
             ports: None,
             custom_state: None,
             repeat: spec.policy.repeat.as_ref().map(|repeat| repeat.text()),
@@ -204,6 +205,8 @@ impl<'a> JobView<'a> {
         around: &RunConditions,
     ) -> JobView<'a> {
         let ports = job.ports().filter(|_| !hidden);
+        let body = job.body.as_ref().filter(|_| !hidden);
+        let errors = body.map_or(&[][..], |body| &body.errors);
         let state = |ports: &'a Arc<windlass_core::ports::Ports>| {
             ports
                 .state()
@@ -212,10 +215,13 @@ impl<'a> JobView<'a> {
                 .collect()
         };
         JobView {
+            errors: (!errors.is_empty())
+                .then(|| errors.iter().map(|error| FailedAttempt::new(error, encoding)).collect()),
+            outcome: OutcomeFields::new(body.and_then(|body| body.outcome.as_ref()), encoding),
             ports: ports.map(|ports| Ports::new(ports)),
             custom_state: ports.map(state),
             waiting_for: waiting_for(job, around),
-            log: job.body.as_ref().and_then(|body| body.log.as_deref()).filter(|_| !hidden).map(LogView::new),
+            log: body.and_then(|body| body.log.as_deref()).map(LogView::new),
             history: Some(job_history::history(job, hidden)),
             ..JobView::new(job, encoding, hidden).with_next_runs(job, around.now)
         }

@@ -34,3 +34,4 @@ mod support;
 mod tenants;
 mod tokens;
 mod trails;
+mod triage;

@@ -181,6 +181,9 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
         attempt,
         at: at(5),
         message: "no\0 \"luck\"\n".into(),
+        class: Some("Net::\"Luck\"".into()),
+        error: Some(Payload::new(Format::Msgpack, vec![0xc0])),
+        backtrace: Some("a.rs:1\nb.rs:2\n".into()),
         started_at: Some(at(4)),
         worker: Some("w-7".into()),
     };
@@ -192,6 +195,8 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
         result: Some(Payload::new(Format::Msgpack, vec![0xc0, 0xff])),
         error: Some(Payload::new(Format::Binary, vec![])),
         message: Some(String::new()),
+        class: Some(String::new()),
+        backtrace: Some("a\0b".into()),
         code: Some("E1".into()),
         exit_code: Some(i32::MIN),
         worker: Some("w-7".into()),

@@ -1,20 +1,22 @@
 //! `POST /api/v1/settle`: reports the end of runs, and claims the next jobs if requested.
 
 use super::claim::{self, ClaimBody, claimed, deliver, next_jobs, room_for};
-use crate::codec::{self, Encoding, Raw, Text};
-use crate::native::commands::{inline_payload, payload, within};
+use crate::codec::{Raw, Text};
+use crate::native::commands::{payload, within};
 use crate::native::errors::{ApiError, ErrorBody};
 use crate::native::reply::{Answer, encode};
 use crate::native::request::{Body, reply_encoding};
 use crate::native::views::ClaimedJob;
 use crate::native::wire::{self, Id, TenantText, Time};
 use crate::route::{Call, Examples};
+use failure::{Backtrace, Sent, described};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use windlass_core::event::{Failure, Finish, RetryWish};
-use windlass_core::{Event, Holder, JobId, Outcome, Payload, StateName, Timestamp, Token};
+use windlass_core::{Event, Holder, JobId, Outcome, StateName, Timestamp, Token};
 use windlass_engine::{JobEvent, Settled, VerbError};
 
+pub(in crate::native) mod failure;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,12 @@ pub(super) const EXAMPLES: Examples = &[
         "finish one job, fail another",
         r#"{"settle":[{"id":1,"token":65537,"outcome":"finish","result":{"sent":true}},
             {"id":2,"token":131075,"outcome":"fail","error":"mailbox full","delay_ms":60000}]}"#,
+    ),
+    (
+        "failure",
+        "fail a job, with the class and the backtrace of the error",
+        r#"{"settle":[{"id":1,"token":65537,"outcome":"fail","class":"SMTPServerDisconnected",
+            "message":"connection closed","backtrace":["mail.py:12 in send","smtplib.py:398 in getreply"]}]}"#,
     ),
     (
         "next",
@@ -61,13 +69,19 @@ pub(super) struct SettleEntry<'a> {
     /// Result: any value.
     #[serde(borrow, default)]
     pub result: Option<Raw<'a>>,
-    /// Error: a message for people, or any value.
+    /// Error: a text, or any value. A text without `message` is the message. An object may have class, type or
+    /// name, message, and backtrace, stack or traceback: they are used where the fields here are missing.
     #[serde(borrow, default)]
     pub error: Option<Raw<'a>>,
-    /// Message for people.
+    /// Message for people; more than 16 KiB are cut in the middle.
     #[serde(borrow, default)]
-    #[schemars(length(min = 1, max = wire::MESSAGE_BYTES_MAX))]
     pub message: Option<Text<'a>>,
+    /// fail: kind of error, such as the name of an exception; cut after 255 bytes.
+    #[serde(borrow, default)]
+    pub class: Option<Text<'a>>,
+    /// fail: lines of the backtrace; more than 32 KiB are cut in the middle.
+    #[serde(default)]
+    pub backtrace: Option<Backtrace>,
     /// Code for programs.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
@@ -198,6 +212,9 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
     if entry.delay_ms.is_some_and(|ms| ms < 0) {
         return Err("`delay_ms` must not be negative".into());
     }
+    if entry.outcome != OutcomeWord::Fail && (entry.class.is_some() || entry.backtrace.is_some()) {
+        return Err("`class` and `backtrace` are allowed only with the outcome fail".into());
+    }
     match entry.outcome {
         OutcomeWord::Finish if entry.delay_ms.is_some() || entry.retry.is_some() => {
             Err("`delay_ms` and `retry` are allowed only with the outcomes fail and release".into())
@@ -222,32 +239,24 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
 }
 
 fn outcome(entry: &SettleEntry<'_>) -> Result<Outcome, String> {
-    if let Some(message) = entry.message.as_ref().filter(|message| message.len() > wire::MESSAGE_BYTES_MAX) {
-        return Err(format!("`message` is {} bytes long; send data in `error`", message.len()));
-    }
     if let Some(code) = &entry.code {
         within("code", code, wire::LABEL_BYTES_MAX)?;
     }
-    let (error_text, error) = error(entry.error)?;
+    let described = described(&Sent {
+        class: entry.class.as_deref(),
+        message: entry.message.as_deref(),
+        error: entry.error,
+        backtrace: entry.backtrace.as_ref().map(|backtrace| backtrace.0.as_str()),
+    })?;
+    let is_failure = entry.outcome == OutcomeWord::Fail;
     Ok(Outcome {
         result: payload(entry.result, None, None)?,
-        error,
-        message: entry.message.as_ref().map(|message| message.to_string()).or(error_text),
+        error: described.error,
+        message: described.message,
+        class: described.class.filter(|_| is_failure),
+        backtrace: described.backtrace.filter(|_| is_failure),
         code: entry.code.as_ref().map(|code| code.to_string()),
         exit_code: entry.exit_code,
         ..Outcome::default()
     })
-}
-
-/// A short text becomes the message for people; any other error is data.
-fn error(raw: Option<Raw<'_>>) -> Result<(Option<String>, Option<Payload>), String> {
-    let Some(raw) = raw else { return Ok((None, None)) };
-    let text: Option<Text<'_>> = match raw {
-        Raw::Json(json) => codec::read(Encoding::Json, json.as_bytes()).ok(),
-        Raw::Msgpack(bytes) => codec::read(Encoding::Msgpack, bytes).ok(),
-    };
-    match text {
-        Some(text) if text.len() <= wire::MESSAGE_BYTES_MAX => Ok((Some(text.to_string()), None)),
-        _ => Ok((None, Some(inline_payload(raw, None)?))),
-    }
 }

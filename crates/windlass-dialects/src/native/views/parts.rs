@@ -50,6 +50,10 @@ pub(crate) struct OutcomeFields<'a> {
     error: ErrorFields<'a>,
     /// Message for people.
     message: Option<&'a str>,
+    /// Kind of error, such as the name of an exception.
+    class: Option<&'a str>,
+    /// Lines of the backtrace; not in lists.
+    backtrace: Option<Vec<&'a str>>,
     /// Code for programs.
     code: Option<&'a str>,
     /// Exit code of a process.
@@ -64,10 +68,21 @@ impl<'a> OutcomeFields<'a> {
             result: result.as_ref().map_or_else(Default::default, |it| ResultFields::new(it, encoding)),
             error: error.as_ref().map_or_else(Default::default, |it| ErrorFields::new(it, encoding)),
             message: outcome.message.as_deref(),
+            class: outcome.class.as_deref(),
+            backtrace: outcome.backtrace.as_deref().map(lines),
             code: outcome.code.as_deref(),
             exit_code: outcome.exit_code,
         }
     }
+
+    /// Shorter form for lists.
+    pub(super) fn without_backtrace(self) -> OutcomeFields<'a> {
+        OutcomeFields { backtrace: None, ..self }
+    }
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().collect()
 }
 
 /// Progress of the run.
@@ -123,6 +138,12 @@ pub(super) struct FailedAttempt<'a> {
     at: Time,
     /// Error message.
     message: &'a str,
+    /// Kind of error, such as the name of an exception.
+    class: Option<&'a str>,
+    #[serde(flatten)]
+    error: ErrorFields<'a>,
+    /// Lines of the backtrace; not in lists.
+    backtrace: Option<Vec<&'a str>>,
     /// Start of the attempt.
     started_at: Option<Time>,
     /// Name of the worker.
@@ -130,13 +151,25 @@ pub(super) struct FailedAttempt<'a> {
 }
 
 impl<'a> FailedAttempt<'a> {
-    pub(super) fn new(error: &'a AttemptError) -> FailedAttempt<'a> {
+    /// Failed attempt in a list, without its error and backtrace.
+    pub(super) fn brief(error: &'a AttemptError) -> FailedAttempt<'a> {
         FailedAttempt {
             attempt: error.attempt,
             at: error.at.into(),
             message: &error.message,
+            class: error.class.as_deref(),
+            error: ErrorFields::default(),
+            backtrace: None,
             started_at: error.started_at.map(Time::from),
             worker: error.worker.as_deref(),
+        }
+    }
+
+    pub(super) fn new(error: &'a AttemptError, encoding: Encoding) -> FailedAttempt<'a> {
+        FailedAttempt {
+            error: error.error.as_ref().map_or_else(Default::default, |it| ErrorFields::new(it, encoding)),
+            backtrace: error.backtrace.as_deref().map(lines),
+            ..FailedAttempt::brief(error)
         }
     }
 }
