@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`job`] | a job: its specification, policy, progress and outcome |
 //! | [`state`] | job states, with the state diagram |
+//! | [`state_word`] | word by which a state is shown |
 //! | [`transition`] | `created` and `apply`: the only code that changes a state |
 //! | [`event`] | events that `apply` accepts |
 //! | [`refused`] | reasons why an event is refused |
@@ -35,6 +36,7 @@ pub mod repeat;
 pub mod retry;
 pub mod scope;
 pub mod state;
+pub mod state_word;
 pub mod time;
 pub mod transition;
 pub mod unique;
@@ -48,5 +50,6 @@ pub use names::{BadName, Name, Queue, Tenant};
 pub use refused::Refused;
 pub use scope::Scope;
 pub use state::{JobState, StateName};
+pub use state_word::StateWord;
 pub use time::Timestamp;
 pub use transition::{Effects, Transition, apply, apply_for, created};

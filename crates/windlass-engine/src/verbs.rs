@@ -14,7 +14,7 @@ use std::sync::Arc;
 use windlass_core::event::Standing;
 use windlass_core::limits::Limit;
 use windlass_core::{
-    Body, Event, Extras, Holder, Job, JobId, Name, NameMatch, Payload, Policy, Queue, StateName, Tenant,
+    Body, Event, Extras, Holder, Job, JobId, Name, NameMatch, Payload, Policy, Queue, StateWord, Tenant,
     Timestamp,
 };
 
@@ -177,7 +177,7 @@ pub(crate) fn report_bytes(event: &Event) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// `None`: the job was deleted.
-    pub state: Option<StateName>,
+    pub state: Option<StateWord>,
     /// Time of the next run, if there is one.
     pub run_at: Option<Timestamp>,
 }

@@ -2,7 +2,7 @@
 
 use crate::{Lookup, Result};
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, StateWord, Tenant, Timestamp};
 
 /// Most jobs per page: a page is held in memory by server and client.
 pub const PAGE_MAX: usize = 1_000;
@@ -16,6 +16,8 @@ pub struct Filter {
     pub tenant: Option<Tenant>,
     /// Empty: any state.
     pub states: Vec<StateName>,
+    /// Of the ready jobs, only those with an attempt behind them.
+    pub retried: bool,
     pub queue: Option<Queue>,
     pub names: NameMatch,
     /// Of these, what the caller may reach.
@@ -35,6 +37,7 @@ impl Default for Filter {
         Filter {
             tenant: None,
             states: Vec::new(),
+            retried: false,
             queue: None,
             names: NameMatch::Any,
             scope: Scope::default(),
@@ -49,7 +52,7 @@ impl Default for Filter {
 
 impl Filter {
     /// True if the filter has only a tenant and states, without `Ready`: ready jobs are indexed by queue, not
-    /// by state.
+    /// by state, except the retried ones.
     pub fn is_about_states_only(&self) -> bool {
         self.queue.is_none()
             && self.names == NameMatch::Any
@@ -58,7 +61,7 @@ impl Filter {
             && self.text.is_none()
             && !self.repeating
             && !self.states.is_empty()
-            && !self.states.contains(&StateName::Ready)
+            && (self.retried || !self.states.contains(&StateName::Ready))
     }
 
     /// True if the job matches, ignoring the cursor.
@@ -66,6 +69,7 @@ impl Filter {
         let spec = &job.spec;
         self.tenant.as_ref().is_none_or(|tenant| *tenant == spec.tenant)
             && (self.states.is_empty() || self.states.contains(&job.state().name()))
+            && (!self.retried || job.state().name() != StateName::Ready || job.is_retried())
             && self.queue.as_ref().is_none_or(|queue| *queue == spec.queue)
             && self.names.matches(&spec.name)
             && self.scope.allows(&spec.queue, &spec.name)
@@ -153,8 +157,10 @@ pub struct QueueCounts {
     pub paused: bool,
     /// Indexed by `StateName as usize`.
     pub by_state: [u64; 9],
-    /// Jobs that wait for a worker and are not due yet.
+    /// Ready jobs that are not due yet, without an attempt behind them.
     pub delayed: u64,
+    /// Ready jobs that are not due yet, with an attempt behind them.
+    pub retrying: u64,
     /// `run_at` of the job that has been claimable for the longest time.
     pub oldest_due: Option<Timestamp>,
 }
@@ -162,5 +168,15 @@ pub struct QueueCounts {
 impl QueueCounts {
     pub fn of(&self, state: StateName) -> u64 {
         self.by_state[state as usize]
+    }
+
+    /// Number of jobs that are shown with this word.
+    pub fn of_word(&self, word: StateWord) -> u64 {
+        match word {
+            StateWord::Ready => self.of(StateName::Ready).saturating_sub(self.delayed + self.retrying),
+            StateWord::Delayed => self.delayed,
+            StateWord::Retrying => self.retrying,
+            other => self.of(other.stored()),
+        }
     }
 }

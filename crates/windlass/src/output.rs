@@ -69,6 +69,7 @@ impl Colour {
             "failed" => Colour::Red,
             "cancelled" | "terminated" | "terminating" => Colour::Yellow,
             "ready" | "delayed" => Colour::Cyan,
+            "retrying" => Colour::Yellow,
             _ => Colour::Plain,
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_core::event::RetryWish;
 use windlass_core::retry::TIMED_OUT;
-use windlass_core::{Event, Holder, Job, JobId, Name, StateName, Tenant, Token};
+use windlass_core::{Event, Holder, Job, JobId, Name, StateWord, Tenant, Token};
 use windlass_engine::journal::ids;
 use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, RunTime, Settled};
 
@@ -369,7 +369,7 @@ impl<'a> BatchRun<'a> {
                     let asked = entries.iter().zip(&answers);
                     let is_given_up = |(entry, answer): (&JobEvent, &Result<Settled, _>)| {
                         let wanted_more = matches!(&entry.event, Event::Fail(failure) if failure.retry == RetryWish::Policy);
-                        let is_over = matches!(answer, Ok(Settled { state: Some(StateName::Failed), .. }));
+                        let is_over = matches!(answer, Ok(Settled { state: Some(StateWord::Failed), .. }));
                         (wanted_more && is_over).then_some(entry.id)
                     };
                     return asked.filter_map(is_given_up).collect();

@@ -7,7 +7,7 @@ use crate::codec::{Kept, Nullable, Raw, Text};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use windlass_core::StateName;
+use windlass_core::StateWord;
 use windlass_core::names::TENANT_BYTES_MAX;
 
 /// Formats that only mark a type; see [`finish`].
@@ -45,7 +45,7 @@ inline_schemas! {
     When => |_| {"anyOf": [{"type": "integer"}, {"type": "string", "format": "date-time"}]},
     Lease => |_| {"type": "integer", "minimum": LEASE_MS_MIN, "maximum": LEASE_MS_MAX},
     KeepMs => |_| {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "enum": ["ever"]}]},
-    State => |_| {"type": "string", "enum": StateName::ALL.map(StateName::as_str)},
+    State => |_| {"type": "string", "enum": StateWord::ALL.map(StateWord::as_str)},
     TenantText<'_> => |_| {
         "type": "string", "minLength": 1, "maxLength": TENANT_BYTES_MAX,
         "description": "Tenant; only an admin may give another tenant than their own.",

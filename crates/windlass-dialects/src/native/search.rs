@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::repeat::every::parse_duration_ms;
-use windlass_core::{Format, Job, JobId, JobState, NameMatch, Payload, Queue, StateName, Timestamp};
+use windlass_core::{Format, Job, JobId, NameMatch, Payload, Queue, StateName, StateWord, Timestamp};
 use windlass_engine::{Engine, EngineError};
 
 /// Time limit of one search, below the delay that a person notices.
@@ -32,8 +32,8 @@ pub(super) const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant",
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     pub filter: Filter,
-    /// Filters ready jobs: `true`: due, `false`: delayed, `None`: either.
-    due: Option<bool>,
+    /// States as they are shown; empty: any.
+    states: Vec<StateWord>,
     args: Vec<(Vec<String>, String)>,
     texts: Vec<Arc<str>>,
     older_than_ms: Option<i64>,
@@ -58,15 +58,10 @@ impl Search {
             )));
         }
         let mut search = Search::default();
-        let (mut ready, mut delayed) = (false, false);
         let mut named_tenant = tenant.map(str::to_owned);
         for word in words {
             match Word::of(&word) {
-                Word::Field("state", value) => {
-                    search.filter.states.extend(super::calls::list::states(Some(value))?);
-                    ready |= value.split(',').any(|state| state.trim() == "ready");
-                    delayed |= value.split(',').any(|state| state.trim() == "delayed");
-                }
+                Word::Field("state", value) => search.add_states(super::calls::list::states(Some(value))?),
                 Word::Field("queue", value) => search.filter.queue = Some(Queue::new(value)?),
                 Word::Field("name", value) => search.filter.names = NameMatch::glob(value),
                 Word::Field("tag", value) => search.filter.tag = Some(value.into()),
@@ -87,10 +82,23 @@ impl Search {
                 Word::Field(..) | Word::Text => search.texts.push(word.as_str().into()),
             }
         }
-        search.due = (ready != delayed).then_some(ready);
         search.filter.tenant = caller.tenants_for(named_tenant.as_deref())?;
         search.give_text_to_store();
         Ok(search)
+    }
+
+    /// Adds states, any of which a job may have.
+    pub(super) fn add_states(&mut self, states: Vec<StateWord>) {
+        self.states.extend(states);
+        self.filter.states = self.states.iter().map(|word| word.stored()).collect();
+        let is_other = |word: &StateWord| word.stored() == StateName::Ready && *word != StateWord::Retrying;
+        self.filter.retried = self.states.contains(&StateWord::Retrying) && !self.states.iter().any(is_other);
+    }
+
+    /// True if the states depend on the time: some but not all words for ready jobs.
+    fn depends_on_time(&self) -> bool {
+        let asked = StateWord::OF_READY.iter().filter(|word| self.states.contains(word)).count();
+        asked > 0 && asked < StateWord::OF_READY.len()
     }
 
     pub(super) fn add_text(&mut self, text: &str) {
@@ -113,8 +121,12 @@ impl Search {
 
     /// True if the store's filter expresses the whole search.
     fn is_plain(&self) -> bool {
-        self.due.is_none()
-            && self.args.is_empty()
+        !self.depends_on_time() && self.has_only_states()
+    }
+
+    /// True if nothing but states is evaluated here.
+    fn has_only_states(&self) -> bool {
+        self.args.is_empty()
             && self.texts.is_empty()
             && self.older_than_ms.is_none()
             && self.younger_than_ms.is_none()
@@ -125,11 +137,8 @@ impl Search {
     fn fits(&self, job: &Job, now: Timestamp) -> bool {
         let age_ms = now.since_ms(job.spec.created_at);
         let holds = |text: &Arc<str>| contains(&job.spec.payload.bytes, text.as_bytes());
-        let due = match (self.due, job.state()) {
-            (Some(due), JobState::Ready { run_at, .. }) => (*run_at <= now) == due,
-            _ => true,
-        };
-        due && self.older_than_ms.is_none_or(|ms| age_ms > ms)
+        (self.states.is_empty() || self.states.contains(&job.state_word(now)))
+            && self.older_than_ms.is_none_or(|ms| age_ms > ms)
             && self.younger_than_ms.is_none_or(|ms| age_ms < ms)
             && self.worker.as_ref().is_none_or(|worker| {
                 job.state().lease().and_then(|lease| lease.worker.as_deref()) == Some(worker.as_str())
@@ -178,7 +187,7 @@ impl Search {
         let by_counters = self.filter.names == NameMatch::Any
             && self.filter.tag.is_none()
             && self.filter.text.is_none()
-            && Search { due: None, ..self.clone() }.is_plain();
+            && self.has_only_states();
         if by_counters {
             let counts = engine.counts(self.filter.tenant.as_ref()).await?;
             return Ok(Count { jobs: self.counted(&counts), at_least: false });
@@ -194,16 +203,9 @@ impl Search {
     fn counted(&self, counts: &[QueueCounts]) -> u64 {
         let in_queue =
             |one: &&QueueCounts| self.filter.queue.as_ref().is_none_or(|queue| *queue == one.queue);
-        let states = || {
-            let all = self.filter.states.is_empty();
-            StateName::ALL.into_iter().filter(move |state| all || self.filter.states.contains(state))
-        };
-        let of = |one: &QueueCounts, state: StateName| match (state, self.due) {
-            (StateName::Ready, Some(true)) => one.of(state).saturating_sub(one.delayed),
-            (StateName::Ready, Some(false)) => one.delayed,
-            _ => one.of(state),
-        };
-        counts.iter().filter(in_queue).flat_map(|one| states().map(move |state| of(one, state))).sum()
+        let is_asked = |word: &StateWord| self.states.is_empty() || self.states.contains(word);
+        let words = || StateWord::ALL.into_iter().filter(is_asked);
+        counts.iter().filter(in_queue).flat_map(|one| words().map(|word| one.of_word(word))).sum()
     }
 }
 

@@ -144,7 +144,7 @@ pub(super) struct JobView<'a> {
 
 impl<'a> JobView<'a> {
     /// View of a job in a list, without ports, log and history.
-    pub(super) fn new(job: &'a Job, encoding: Encoding, hidden: bool) -> JobView<'a> {
+    pub(super) fn new(job: &'a Job, encoding: Encoding, hidden: bool, now: Timestamp) -> JobView<'a> {
         let (spec, progress) = (&job.spec, &job.progress);
         let body = job.body.as_ref().filter(|_| !hidden);
         let errors = body.map_or(&[][..], |body| &body.errors);
@@ -158,7 +158,7 @@ impl<'a> JobView<'a> {
             name: &spec.name,
             queue: &spec.queue,
             tenant: &spec.tenant,
-            state: State(job.state().name()),
+            state: State(job.state_word(now)),
             priority: spec.priority,
             hidden: hidden.then_some(true),
             payload: if hidden {
@@ -223,7 +223,7 @@ impl<'a> JobView<'a> {
             waiting_for: waiting_for(job, around),
             log: body.and_then(|body| body.log.as_deref()).map(LogView::new),
             history: Some(job_history::history(job, hidden)),
-            ..JobView::new(job, encoding, hidden).with_next_runs(job, around.now)
+            ..JobView::new(job, encoding, hidden, around.now).with_next_runs(job, around.now)
         }
     }
 

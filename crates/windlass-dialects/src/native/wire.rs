@@ -12,7 +12,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 use std::ops::Deref;
 use windlass_core::unique::{HeldUntil, OnConflict};
-use windlass_core::{JobId, KeepFor, StateName, Timestamp};
+use windlass_core::{JobId, KeepFor, StateWord, Timestamp};
 
 /// Entries per call. A larger commit would delay other requests for too long.
 pub(super) const BATCH_MAX: usize = 10_000;
@@ -53,9 +53,9 @@ impl From<Timestamp> for Time {
     }
 }
 
-/// Name of a state.
+/// Word for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State(pub StateName);
+pub(super) struct State(pub StateWord);
 
 impl Serialize for State {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

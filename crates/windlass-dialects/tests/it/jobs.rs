@@ -106,7 +106,7 @@ async fn settling_answers_each_entry_for_itself() {
     let settled = server.post("/api/v1/settle", &settle.to_string()).await.json();
     assert_eq!(settled["settled"][0]["error"]["code"], "lease_lost");
     assert_eq!(settled["settled"][1]["error"]["code"], "not_found");
-    assert_eq!(settled["settled"][2]["state"], "ready");
+    assert_eq!(settled["settled"][2]["state"], "retrying");
     assert!(settled["settled"][2]["run_at"].is_i64());
     let view = server.get("/api/v1/jobs/1").await.json();
     assert_eq!(view["errors"][0]["message"], "no");

@@ -72,3 +72,63 @@ async fn an_expired_lease_is_a_class_of_its_own() {
     let job = server.get(&format!("/api/v1/jobs/{id}/result?wait_ms=60000")).await.json();
     assert_eq!((&job["state"], &job["class"]), (&json!("failed"), &json!("LeaseExpired")), "{job}");
 }
+
+/// State of a job by every answer that tells it: the job, its result, the list, the search by state, counts.
+async fn told_state(server: &TestServer, id: u64) -> String {
+    let word = server.get(&format!("/api/v1/jobs/{id}")).await.json()["state"].as_str().unwrap().to_owned();
+    let result = server.get(&format!("/api/v1/jobs/{id}/result")).await.json();
+    let listed = server.get("/api/v1/jobs").await.json();
+    let listed = listed["jobs"].as_array().unwrap().iter().find(|job| job["id"] == id).unwrap().clone();
+    assert_eq!((result["state"].as_str(), listed["state"].as_str()), (Some(&*word), Some(&*word)));
+    for query in [format!("state={word}"), format!("search=state:{word}")] {
+        let found = server.get(&format!("/api/v1/jobs?{query}")).await.json();
+        assert_eq!(found["jobs"].as_array().unwrap().len(), 1, "{query}: {found}");
+    }
+    let count = server.get(&format!("/api/v1/jobs/count?search=state:{word}")).await.json();
+    assert_eq!(count, json!({"count": 1, "at_least": false}), "{word}");
+    let metrics = server.get("/metrics").await.text();
+    let queues = server.get("/api/v1/queues").await.json();
+    let totals = server.get("/api/v1/stats").await.json()["totals"].clone();
+    let words = totals.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(words.len(), 11, "{words:?}");
+    for state in words {
+        let count = u64::from(state == word);
+        assert_eq!((&totals[&state], &queues["queues"][0][&state]), (&json!(count), &json!(count)), "{state}");
+        let line = format!("windlass_jobs{{tenant=\"default\",queue=\"default\",state=\"{state}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    word
+}
+
+#[tokio::test]
+async fn a_job_has_the_same_state_in_every_answer() {
+    let (server, clock) = TestServer::manual().await;
+    server.post("/api/v1/jobs", r#"{"name":"a","delay_ms":1000,"retry":2}"#).await;
+    assert_eq!(told_state(&server, 1).await, "delayed");
+    clock.advance(1_000);
+    assert_eq!(told_state(&server, 1).await, "ready");
+    let claim = async || server.post("/api/v1/claim", "{}").await.json()["jobs"][0]["token"].clone();
+    let fail = async |token: Value| {
+        let entry = json!({"id": 1, "token": token, "outcome": "fail", "error": "no", "delay_ms": 500});
+        let settled = server.post("/api/v1/settle", &json!({"settle": [entry]}).to_string()).await.json();
+        settled["settled"][0]["state"].as_str().unwrap().to_owned()
+    };
+    let token = claim().await;
+    assert_eq!(told_state(&server, 1).await, "running");
+    assert_eq!(fail(token).await, "retrying");
+    assert_eq!(told_state(&server, 1).await, "retrying");
+    clock.advance(500);
+    assert_eq!(told_state(&server, 1).await, "ready");
+    assert_eq!(fail(claim().await).await, "failed");
+    assert_eq!(told_state(&server, 1).await, "failed");
+    server.post("/api/v1/jobs/1/retry", r#"{"delay_ms":500}"#).await;
+    assert_eq!(told_state(&server, 1).await, "delayed");
+    server.post("/api/v1/jobs/1/cancel", "").await;
+    assert_eq!(told_state(&server, 1).await, "cancelled");
+}
+
+#[test]
+fn states_are_the_same_on_other_stores() {
+    repeat_on(Kind::Sqlite, "triage::a_job_has_the_same_state", "on_other_stores");
+    repeat_on(Kind::Postgres, "triage::a_job_has_the_same_state", "on_other_stores");
+}

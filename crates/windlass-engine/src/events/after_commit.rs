@@ -8,7 +8,7 @@ use crate::transaction::Moved;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
+use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, StateWord, Timestamp, apply};
 use windlass_store::Change;
 
 /// Number of queries, and the pause between them, after a commit with an unknown outcome. A store may need
@@ -93,7 +93,7 @@ impl Inner {
             self.report_to_watchers(event, moved);
         }
         if self.feed.has_listeners()
-            && let Some((kind, state)) = news(event, moved)
+            && let Some((kind, state)) = news(event, moved, self.now())
         {
             self.feed.publish(kind, &moved.before, state, self.now());
         }
@@ -106,14 +106,14 @@ impl Inner {
     }
 
     fn report_family_change(&self, change: &Change) {
-        let before = change.before.state().name();
-        let after = change.after.as_ref().map(|job| job.state().name());
-        let (kind, state) = match after {
-            Some(StateName::Ready) if before != StateName::Ready => (FeedKind::Ready, StateName::Ready),
+        let (before, now) = (&change.before, self.now());
+        let is_ready = |job: &Job| job.state().name() == StateName::Ready;
+        let (kind, state) = match &change.after {
+            Some(after) if is_ready(after) && !is_ready(before) => (FeedKind::Ready, after.state_word(now)),
             Some(_) => return,
-            None => (FeedKind::Deleted, before),
+            None => (FeedKind::Deleted, before.state_word(now)),
         };
-        self.feed.publish(kind, &change.before, state, self.now());
+        self.feed.publish(kind, before, state, now);
     }
 
     fn report_to_watchers(&self, event: &Event, moved: &Moved) {
@@ -191,7 +191,7 @@ fn was_running(job: &Job) -> bool {
 }
 
 /// Kind of the feed event and the state afterwards; for a deleted job the state in which it ended.
-fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
+fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, StateWord)> {
     let after = moved.after.as_ref().map(|job| job.state().name());
     let gone = |state: StateName| after.unwrap_or(state);
     let kind = match event {
@@ -205,9 +205,9 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         | Event::Claim(_) => return None,
         Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,
         Event::Update(_) | Event::TakeOver(_) | Event::SetPorts(_) => FeedKind::Updated,
-        Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
+        Event::Delete => return Some((FeedKind::Deleted, moved.before.state_word(now))),
         Event::Expire if after.is_some() => return None,
-        Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),
+        Event::Expire => return Some((FeedKind::Expired, moved.before.state_word(now))),
         Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
         Event::Terminate => FeedKind::Terminating,
         Event::PutToRest(_) => match gone(StateName::Terminated) {
@@ -253,10 +253,10 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         },
     };
     let ended_in = match kind {
-        FeedKind::Completed => StateName::Completed,
-        FeedKind::Failed => StateName::Failed,
-        FeedKind::Cancelled => StateName::Cancelled,
-        _ => moved.before.state().name(),
+        FeedKind::Completed => StateWord::Completed,
+        FeedKind::Failed => StateWord::Failed,
+        FeedKind::Cancelled => StateWord::Cancelled,
+        _ => moved.before.state_word(now),
     };
-    Some((kind, gone(ended_in)))
+    Some((kind, moved.after.as_ref().map_or(ended_in, |job| job.state_word(now))))
 }

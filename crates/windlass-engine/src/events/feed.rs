@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::broadcast;
-use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Queue, StateWord, Tenant, Timestamp};
 
 /// Events buffered per subscriber. A slower subscriber misses events, and receives their number.
 const FEED_KEPT: usize = 4_096;
@@ -73,7 +73,7 @@ pub struct FeedEvent {
     pub queue: Queue,
     pub name: Name,
     /// State after the event; for a deleted job its last state.
-    pub state: StateName,
+    pub state: StateWord,
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Feed {
         self.sender.receiver_count() > 0
     }
 
-    pub(crate) fn publish(&self, kind: FeedKind, job: &Job, state: StateName, at: Timestamp) {
+    pub(crate) fn publish(&self, kind: FeedKind, job: &Job, state: StateWord, at: Timestamp) {
         let spec = &job.spec;
         self.publish_for(kind, job.id, (&spec.tenant, &spec.queue, &spec.name), state, at);
     }
@@ -105,7 +105,7 @@ impl Feed {
         kind: FeedKind,
         id: JobId,
         (tenant, queue, name): (&Tenant, &Queue, &Name),
-        state: StateName,
+        state: StateWord,
         at: Timestamp,
     ) {
         if !self.has_listeners() {

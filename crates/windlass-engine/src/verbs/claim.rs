@@ -8,7 +8,7 @@ use crate::shutdown::InFlight;
 use crate::tables::waiting::LookAgain;
 use crate::verbs::{Claim, JobEvent};
 use std::sync::Arc;
-use windlass_core::{Event, Holder, Job, StateName};
+use windlass_core::{Event, Holder, Job, StateWord};
 use windlass_store::ClaimAsk;
 
 /// Claimed jobs on their way to a worker. Unless accepted, they are returned on drop.
@@ -192,7 +192,7 @@ impl Inner {
                 let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
                 self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
             }
-            self.feed.publish(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
+            self.feed.publish(FeedKind::Claimed, job, StateWord::Running, lease.granted_at);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::OnConflict;
-use windlass_core::{Event, Extras, Job, JobId, JobSpec, Queue, Scope, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Queue, Scope, StateWord, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 /// Key and value of a setting of the store.
@@ -224,10 +224,10 @@ impl Inner {
         let queues = came.map(|(_, queue)| queue);
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
         if self.feed.has_listeners() {
-            for (pushed, spec) in pushed.iter().zip(&after.specs) {
+            for ((pushed, spec), state) in pushed.iter().zip(&after.specs).zip(&after.states) {
                 if let Pushed::New(id) = pushed {
                     let address = (tenant, &spec.queue, &spec.name);
-                    self.feed.publish_for(FeedKind::Pushed, *id, address, StateName::Ready, now);
+                    self.feed.publish_for(FeedKind::Pushed, *id, address, *state, now);
                 }
             }
         }
@@ -240,6 +240,8 @@ struct BatchFacts {
     next_start: Option<Timestamp>,
     /// Empty if they are not needed.
     specs: Vec<Arc<JobSpec>>,
+    /// State of each new job; empty if nobody listens.
+    states: Vec<StateWord>,
     /// Queue of each job.
     queues: Vec<Queue>,
 }
@@ -255,9 +257,18 @@ impl BatchFacts {
             } else {
                 Vec::new()
             },
+            states: if engine.feed.has_listeners() {
+                batch.iter().map(|new| state_of_new(new, now)).collect()
+            } else {
+                Vec::new()
+            },
             queues: batch.iter().map(|new| new.spec.queue.clone()).collect(),
         }
     }
+}
+
+fn state_of_new(new: &NewJob, now: Timestamp) -> StateWord {
+    if new.held_by_parent { StateWord::Waiting } else { StateWord::of_new(new.run_at, now) }
 }
 
 impl From<Inserted> for Pushed {

@@ -40,8 +40,9 @@ impl Engine {
         ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
         let answers = self.apply_each(tenant, ends).await?;
+        let now = self.now();
         let settled = |moved: Moved| Settled {
-            state: moved.after.as_ref().map(|job| job.state().name()),
+            state: moved.after.as_ref().map(|job| job.state_word(now)),
             run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
         };
         Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())

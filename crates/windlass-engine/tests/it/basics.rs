@@ -1,6 +1,6 @@
 use crate::world::*;
 use windlass_core::event::{CancelRunning, Patch, RetryWish};
-use windlass_core::{Holder, JobId, Outcome, Payload, Refused, StateName, Tenant, Token};
+use windlass_core::{Holder, JobId, Outcome, Payload, Refused, StateName, StateWord, Tenant, Token};
 use windlass_engine::*;
 
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn a_job_is_pushed_claimed_and_finished() {
     assert_eq!(claimed.id, id);
     world.shows(&world.picture().await, "1 running default/mail p0 a1 until 30000");
     let settled = world.settle(&claimed, finish_with("42")).await.unwrap();
-    assert_eq!(settled, Settled { state: Some(StateName::Completed), run_at: None });
+    assert_eq!(settled, Settled { state: Some(StateWord::Completed), run_at: None });
     world.shows(&world.picture().await, "1 completed default/mail p0 a1");
     let body = world.job(id).await.unwrap().body.clone().unwrap();
     assert_eq!(body.outcome.as_ref().unwrap().result, Some(Payload::json("42")));

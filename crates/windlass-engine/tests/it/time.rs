@@ -5,7 +5,7 @@ use windlass_core::event::{Finish, RetryWish};
 use windlass_core::lease::OnLapse;
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
-use windlass_core::{Holder, Keep, KeepFor, Outcome, Refused, StateName, Timestamp};
+use windlass_core::{Holder, Keep, KeepFor, Outcome, Refused, StateName, StateWord, Timestamp};
 use windlass_engine::*;
 use windlass_store::memory::MemoryStore;
 
@@ -110,7 +110,7 @@ async fn retries_back_off_and_end_in_failed() {
                 waits.push(wait);
                 world.pass(wait).await;
             }
-            None => assert_eq!(settled.state, Some(StateName::Failed)),
+            None => assert_eq!(settled.state, Some(StateWord::Failed)),
         }
     }
     assert_eq!(waits, [100, 200]);

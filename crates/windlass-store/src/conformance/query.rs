@@ -4,7 +4,8 @@ use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, scope, te
 use super::random::{all_jobs, counted};
 use crate::{Filter, StoreError};
 use std::sync::Arc;
-use windlass_core::{Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, Tenant};
+use windlass_core::event::Patch;
+use windlass_core::{Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, StateWord, Tenant};
 
 /// Every page of the filter, in order.
 async fn pages(rig: &Rig, filter: Filter) -> Vec<Arc<Job>> {
@@ -92,8 +93,20 @@ pub(super) async fn filters_pick_what_fits(rig: &Rig) {
         }
     }
     rig.push(job("mail").payload(Payload::new(Format::Binary, vec![0xff, b'x', b'3', 0, 0xfe]))).await;
+    for (name, queue, attempts) in [("mail", "x", 1), ("mail", "y", 0), ("report", "x", 3)] {
+        let retried = rig.push(job(name).queue(queue)).await;
+        rig.happen(retried.id, tried(attempts, 5_000), at(0)).await;
+    }
     let all = all_jobs(&*rig.store).await;
+    let retried = || Filter { states: vec![StateName::Ready], retried: true, ..Filter::default() };
     let cases = [
+        retried(),
+        Filter { tenant: Some(tenant("other")), ..retried() },
+        Filter { states: vec![StateName::Failed, StateName::Ready], ..retried() },
+        Filter { queue: Some(queue("x")), ..retried() },
+        Filter { names: NameMatch::glob("m*"), ..retried() },
+        Filter { states: vec![StateName::Failed, StateName::Ready], scope: scope(&["*/mail"]), ..retried() },
+        Filter { text: Some("to".into()), ..retried() },
         Filter::default(),
         Filter { tenant: Some(tenant("other")), ..Filter::default() },
         Filter { tenant: Some(tenant("absent")), ..Filter::default() },
@@ -143,6 +156,16 @@ pub(super) async fn filters_pick_what_fits(rig: &Rig) {
     }
 }
 
+/// A number of attempts is behind the job, and the next is at `run_at`.
+fn tried(attempts: u32, run_at: i64) -> Event {
+    let patch = Patch { attempts: Some(attempts), run_at: Some(at(run_at)), ..Patch::default() };
+    Event::Update(Box::new(patch))
+}
+
+async fn z_ids(rig: &Rig) -> Vec<u64> {
+    ids(&pages(rig, Filter { queue: Some(queue("z")), ..Filter::default() }).await)
+}
+
 pub(super) async fn counts_equal_rows(rig: &Rig) {
     let check = async |now: i64| {
         let jobs = all_jobs(&*rig.store).await;
@@ -159,6 +182,26 @@ pub(super) async fn counts_equal_rows(rig: &Rig) {
     for now in [0, 69, 70, 90, 91] {
         check(now).await;
     }
+    for (name, run_at) in [("tried", 75), ("tried", 95), ("late", 95)] {
+        let retried = rig.push(job(name).queue("z")).await;
+        rig.happen(retried.id, tried(2, run_at), at(0)).await;
+    }
+    let shut_down = rig.job_in(StateName::Terminating, job("late").queue("z")).await;
+    let later = Patch { run_at: Some(at(95)), ..Patch::default() };
+    rig.happen(shut_down, Event::Update(Box::new(later)), at(0)).await;
+    for now in [0, 74, 75, 94, 95] {
+        check(now).await;
+    }
+    let counts = rig.store.counts(None, at(80)).await.expect("counts");
+    let z = counts.iter().find(|counts| counts.queue == queue("z")).expect("queue z");
+    let words = [StateWord::Ready, StateWord::Delayed, StateWord::Retrying, StateWord::Terminating];
+    assert_eq!(words.map(|word| z.of_word(word)), [1, 0, 2, 1], "{z:?}");
+    rig.happen(id(z_ids(rig).await[1]), tried(0, 95), at(0)).await;
+    check(80).await;
+    for gone in z_ids(rig).await {
+        rig.happen(id(gone), Event::Delete, at(0)).await;
+    }
+    check(80).await;
     let one_tenant = rig.store.counts(Some(&Tenant::default()), at(80)).await.expect("counts");
     let one_tenant = counted(&one_tenant);
     assert_eq!(one_tenant.len(), 1, "only queues of the tenant asked for: {one_tenant:?}");

@@ -10,7 +10,7 @@ use crate::{
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::{Job, Tenant, Timestamp, apply};
+use windlass_core::{Job, StateWord, Tenant, Timestamp, apply};
 
 /// Operations between two comparisons of the whole contents.
 const DUMP_EVERY: usize = 200;
@@ -131,7 +131,7 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
     let mut queues = BTreeMap::new();
     for counts in kept {
         let address = (counts.tenant.clone(), counts.queue.clone());
-        let nothing = QueueCounts { by_state: [0; 9], delayed: 0, oldest_due: None, ..counts.clone() };
+        let nothing = QueueCounts { by_state: [0; 9], delayed: 0, retrying: 0, oldest_due: None, ..counts.clone() };
         assert!(queues.insert(address, nothing).is_none(), "queue {} is counted twice", counts.queue);
     }
     for job in jobs {
@@ -140,12 +140,13 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
             panic!("queue {} of tenant {} has jobs but no counts", address.1, address.0);
         };
         counts.by_state[job.state().name() as usize] += 1;
-        match job.state().claimable_at() {
-            Some(run_at) if run_at <= now => {
-                counts.oldest_due = counts.oldest_due.into_iter().chain([run_at]).min();
-            }
-            Some(_) => counts.delayed += 1,
-            None => {}
+        if let Some(run_at) = job.state().claimable_at().filter(|run_at| *run_at <= now) {
+            counts.oldest_due = counts.oldest_due.into_iter().chain([run_at]).min();
+        }
+        match job.state_word(now) {
+            StateWord::Delayed => counts.delayed += 1,
+            StateWord::Retrying => counts.retrying += 1,
+            _ => {}
         }
     }
     queues.into_values().collect()

@@ -6,7 +6,7 @@ use crate::change::summed;
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, WaitingName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Queue, StateWord, Tenant, Timestamp};
 
 impl Inner {
     pub(super) fn list(&self, filter: &Filter) -> Page {
@@ -48,12 +48,13 @@ impl Inner {
             let address = (job.spec.tenant.clone(), job.spec.queue.clone());
             let counts = queues.entry(address).or_insert_with_key(|address| no_jobs(address, false));
             counts.by_state[job.state().name() as usize] += 1;
-            match job.state().claimable_at() {
-                Some(run_at) if run_at <= now => {
-                    counts.oldest_due = Some(counts.oldest_due.map_or(run_at, |oldest| oldest.min(run_at)));
-                }
-                Some(_) => counts.delayed += 1,
-                None => {}
+            if let Some(run_at) = job.state().claimable_at().filter(|run_at| *run_at <= now) {
+                counts.oldest_due = Some(counts.oldest_due.map_or(run_at, |oldest| oldest.min(run_at)));
+            }
+            match job.state_word(now) {
+                StateWord::Delayed => counts.delayed += 1,
+                StateWord::Retrying => counts.retrying += 1,
+                _ => {}
             }
         }
         queues.into_values().filter(|counts| tenant.is_none_or(|tenant| *tenant == counts.tenant)).collect()
@@ -82,6 +83,7 @@ fn no_jobs((tenant, queue): &(Tenant, Queue), paused: bool) -> QueueCounts {
         paused,
         by_state: [0; 9],
         delayed: 0,
+        retrying: 0,
         oldest_due: None,
     }
 }

@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { what: "a timeline beside the clock", sql: include_str!("migrations/0004_timeline.sql") },
     Migration { what: "bytes of payloads", sql: include_str!("migrations/0005_payload_bytes.sql") },
     Migration { what: "dates of pushes from SQL", sql: include_str!("migrations/0006_dates.sql") },
+    Migration { what: "retried jobs", sql: include_str!("migrations/0007_retried.sql") },
 ];
 
 struct Migration {

@@ -4,6 +4,7 @@ use super::lanes::LaneId;
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
+use super::tally::RETRIED;
 use crate::Result;
 use crate::change::{Due, UnderLimits, summed};
 use crate::error::StoreError;
@@ -125,13 +126,13 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         let mut found = match (&living, &done) {
             (None, None) => Vec::new(),
             (Some(_), None) => {
-                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most]).await?
+                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most, &filter.retried]).await?
             }
             (None, Some(_)) => {
                 shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most]).await?
             }
             (Some(_), Some(_)) => {
-                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done]).await?
+                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done, &filter.retried]).await?
             }
         };
         let is_both = living.is_some() && done.is_some();
@@ -203,7 +204,7 @@ pub(super) async fn counts(
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
     let mut counted = Counted { queues: BTreeMap::new(), tenant };
-    let mut waiting: Vec<LaneId> = Vec::new();
+    let (mut waiting, mut mixed): (Vec<LaneId>, Vec<LaneId>) = (Vec::new(), Vec::new());
     {
         let lanes = shared.lanes();
         for (tenant, queue) in lanes.paused() {
@@ -215,6 +216,12 @@ pub(super) async fn counts(
             let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
             let Some(words) = lanes.words(lane) else { continue };
             let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
+            if [RETRIED, StateName::Terminating as i16].contains(&state) {
+                mixed.push(lane);
+            }
+            if state == RETRIED {
+                continue;
+            }
             counts.by_state[usize::try_from(state).unwrap_or(0).min(8)] += u64::try_from(n).unwrap_or(0);
             if [StateName::Ready as i16, StateName::Terminating as i16].contains(&state) {
                 waiting.push(lane);
@@ -225,6 +232,10 @@ pub(super) async fn counts(
     waiting.sort_unstable();
     waiting.dedup();
     let by_time = shared.pool.read(sql::COUNTS_BY_TIME, &[&waiting, &now.as_millis()]).await?;
+    let later = match mixed.is_empty() {
+        true => Vec::new(),
+        false => shared.pool.read(sql::COUNTS_LATER, &[&mixed, &now.as_millis()]).await?,
+    };
     let lanes = shared.lanes();
     for row in by_time {
         let (lane, oldest, delayed): (LaneId, Option<i64>, i64) = (row.get(0), row.get(1), row.get(2));
@@ -232,6 +243,13 @@ pub(super) async fn counts(
         let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
         counts.delayed += delayed.unsigned_abs();
         counts.oldest_due = counts.oldest_due.into_iter().chain(oldest.map(Timestamp::from_millis)).min();
+    }
+    for row in later {
+        let (lane, retrying, shutting_down): (LaneId, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let Some(words) = lanes.words(lane) else { continue };
+        let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
+        counts.retrying += retrying.unsigned_abs();
+        counts.delayed = counts.delayed.saturating_sub((retrying + shutting_down).unsigned_abs());
     }
     Ok(counted.queues.into_values().collect())
 }
@@ -323,6 +341,7 @@ impl Counted<'_> {
             paused: false,
             by_state: [0; 9],
             delayed: 0,
+            retrying: 0,
             oldest_due: None,
         }))
     }

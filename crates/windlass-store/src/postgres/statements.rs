@@ -93,6 +93,7 @@ queries! {
     COUNTS "counts" [];
     PAYLOAD_BYTES "payload_bytes" [];
     COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
+    COUNTS_LATER "counts_later" [INT4_ARRAY, INT8];
     PUT_SETTING "put_setting" [TEXT, BYTEA];
     ADD_SETTING "add_setting" [TEXT, BYTEA];
     SWAP_SETTING "swap_setting" [TEXT, BYTEA, BYTEA];
@@ -119,9 +120,9 @@ queries! {
     RESTORE_DONE "restore_done" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
                                  BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
                                  INT8_ARRAY];
-    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
+    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, BOOL];
     LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
-    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY];
+    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY, BOOL];
 }
 
 /// Statement texts with the name of the schema.

@@ -89,7 +89,7 @@ pub(super) async fn act_on(call: &Call, tenant: &Tenant, job: &Job, event: Event
     let mut answers = engine.apply(tenant, vec![job.id], event).await?;
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let Some(after) = after else { return ok(call, &Gone { id: Id(job.id), state: GoneWord::Gone }) };
-    let view = JobView::new(&after, reply_encoding(call), call.hides_payloads());
+    let view = JobView::new(&after, reply_encoding(call), call.hides_payloads(), call.engine.now());
     reply(call, StatusCode::OK, 512, &view)
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Children<'a> {
 pub(super) async fn children(call: Call) -> Answer {
     let (tenant, job) = find(&call).await?;
     let jobs = call.engine.children(&tenant, job.id).await?;
-    let (encoding, hidden) = (reply_encoding(&call), call.hides_payloads());
-    let shown = jobs.iter().take(PAGE_MAX).map(|job| JobView::new(job, encoding, hidden));
+    let (encoding, hidden, now) = (reply_encoding(&call), call.hides_payloads(), call.engine.now());
+    let shown = jobs.iter().take(PAGE_MAX).map(|job| JobView::new(job, encoding, hidden, now));
     reply(&call, StatusCode::OK, 1_024, &Children { jobs: shown.collect() })
 }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Tenant};
+use windlass_core::{Job, JobId, Tenant, Timestamp};
 use windlass_engine::Engine;
 
 /// Ancestors. Of a deeper family the nearest are shown.
@@ -67,11 +67,11 @@ struct Descendants<'a> {
 }
 
 impl<'a> FamilyMember<'a> {
-    fn new(job: &'a Job) -> FamilyMember<'a> {
+    fn new(job: &'a Job, now: Timestamp) -> FamilyMember<'a> {
         FamilyMember {
             id: Id(job.id),
             name: &job.spec.name,
-            state: State(job.state().name()),
+            state: State(job.state_word(now)),
             run_at: due_at(job),
             finished_at: job.progress.finished_at.map(Time::from),
             child_name: job.spec.family().and_then(|family| family.child_name.as_deref()),
@@ -83,8 +83,9 @@ pub(super) async fn family(call: Call) -> Answer {
     let (tenant, job) = find(&call).await?;
     let ancestors = ancestors(&call.engine, &tenant, &job).await?;
     let below = Below::look(&call.engine, &tenant, &job).await?;
-    let ancestors = ancestors.iter().rev().map(|ancestor| FamilyMember::new(ancestor)).collect();
-    reply(&call, StatusCode::OK, 1_024, &FamilyTree { ancestors, descendants: below.of(job.id) })
+    let now = call.engine.now();
+    let ancestors = ancestors.iter().rev().map(|ancestor| FamilyMember::new(ancestor, now)).collect();
+    reply(&call, StatusCode::OK, 1_024, &FamilyTree { ancestors, descendants: below.of(job.id, now) })
 }
 
 /// Ancestors of a job, nearest first, up to a parent that no longer exists.
@@ -128,11 +129,11 @@ impl Below {
         Ok(below)
     }
 
-    fn of<'a>(&'a self, parent: JobId) -> Descendants<'a> {
+    fn of<'a>(&'a self, parent: JobId, now: Timestamp) -> Descendants<'a> {
         let children = self.children.get(&parent).into_iter().flatten();
         let with_children = |child: &'a Arc<Job>| KinWithChildren {
-            kin: FamilyMember::new(child),
-            descendants: self.of(child.id),
+            kin: FamilyMember::new(child, now),
+            descendants: self.of(child.id, now),
         };
         Descendants {
             children: children.map(with_children).collect(),

@@ -10,7 +10,7 @@ use crate::route::Call;
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use windlass_core::{JobId, NameMatch, Queue, StateName};
+use windlass_core::{JobId, NameMatch, Queue, StateWord};
 
 /// Page of jobs, newest first.
 #[derive(Serialize, JsonSchema)]
@@ -36,8 +36,8 @@ pub(super) fn cursor(next: Option<JobId>) -> Nullable<String> {
 pub(super) async fn list(call: Call) -> Answer {
     let params = Params::of(&call)?;
     let mut search = search(&call, params.text("search").unwrap_or_default(), params.tenant())?;
+    search.add_states(states(params.text("state"))?);
     let filter = &mut search.filter;
-    filter.states.extend(states(params.text("state"))?);
     if let Some(queue) = params.text("queue") {
         filter.queue = Some(Queue::new(queue)?);
     }
@@ -53,19 +53,18 @@ pub(super) async fn list(call: Call) -> Answer {
         may_search(&call, &search)?;
     }
     let page = search.page(&call.engine, params.cursor()?, params.page_limit()?).await?;
-    let (reply, hidden) = (reply_encoding(&call), call.hides_payloads());
-    Page::reply(&call, page.jobs.iter().map(|job| JobView::new(job, reply, hidden)).collect(), page.next)
+    let (reply, hidden, now) = (reply_encoding(&call), call.hides_payloads(), call.engine.now());
+    Page::reply(&call, page.jobs.iter().map(|job| JobView::new(job, reply, hidden, now)).collect(), page.next)
 }
 
-/// Parses a comma-separated list of states. `delayed` is no state of its own: such jobs are ready but not
-/// due.
-pub(in crate::native) fn states(list: Option<&str>) -> Result<Vec<StateName>, ApiError> {
-    let parse = |word: &str| match word.trim() {
-        "delayed" => Ok(StateName::Ready),
-        word => StateName::parse(word).ok_or_else(|| {
-            let known = StateName::ALL.map(StateName::as_str).join(", ");
+/// Parses a comma-separated list of states.
+pub(in crate::native) fn states(list: Option<&str>) -> Result<Vec<StateWord>, ApiError> {
+    let parse = |word: &str| {
+        let word = word.trim();
+        StateWord::parse(word).ok_or_else(|| {
+            let known = StateWord::ALL.map(StateWord::as_str).join(", ");
             ApiError::bad_request(format!("unknown state `{word}`; the states are: {known}"))
-        }),
+        })
     };
     list.map_or(Ok(Vec::new()), |list| list.split(',').map(parse).collect())
 }

@@ -9,7 +9,7 @@ use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;
 use std::fmt::Write;
-use windlass_core::{StateName, Timestamp};
+use windlass_core::{StateWord, Timestamp};
 use windlass_engine::quota::LiveUse;
 
 #[cfg(test)]
@@ -42,17 +42,12 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     page.family(
         "windlass_jobs",
         "gauge",
-        "Jobs by queue and state; delayed jobs are ready jobs whose start time is in the future.",
+        "Jobs by queue and state; each job is counted once.",
     );
     for one in shown {
-        for state in StateName::ALL {
-            let count = match state {
-                StateName::Ready => one.of(state).saturating_sub(one.delayed),
-                _ => one.of(state),
-            };
-            page.queue_line("windlass_jobs", one, Some(state.as_str()), count as f64);
+        for word in StateWord::ALL {
+            page.queue_line("windlass_jobs", one, Some(word.as_str()), one.of_word(word) as f64);
         }
-        page.queue_line("windlass_jobs", one, Some("delayed"), one.delayed as f64);
     }
     page.family("windlass_queue_oldest_seconds", "gauge", "Age of the oldest job that is ready to run.");
     for one in shown {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, json};
 use std::borrow::Cow;
-use windlass_core::{Queue, StateName, Timestamp};
+use windlass_core::{Queue, StateWord, Timestamp};
 
 /// Queues.
 #[derive(Serialize, JsonSchema)]
@@ -48,7 +48,7 @@ struct QueueView<'a> {
 
 impl<'a> QueueView<'a> {
     fn new(counts: &'a QueueCounts, flow: Flow, now: Timestamp) -> QueueView<'a> {
-        let ready = counts.of(StateName::Ready).saturating_sub(counts.delayed);
+        let ready = counts.of_word(StateWord::Ready);
         QueueView {
             queue: &counts.queue,
             tenant: &counts.tenant,
@@ -62,20 +62,15 @@ impl<'a> QueueView<'a> {
     }
 }
 
-/// Counts by state. `ready` jobs can be claimed now; `delayed` jobs are ready but not due.
+/// Counts by state, each job under the word by which it is shown.
 pub(super) struct StateCounts<'a>(pub(super) Cow<'a, QueueCounts>);
 
 impl Serialize for StateCounts<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
-        for state in StateName::ALL {
-            let count = match state {
-                StateName::Ready => self.0.of(state).saturating_sub(self.0.delayed),
-                _ => self.0.of(state),
-            };
-            map.serialize_entry(state.as_str(), &count)?;
+        for word in StateWord::ALL {
+            map.serialize_entry(word.as_str(), &self.0.of_word(word))?;
         }
-        map.serialize_entry("delayed", &self.0.delayed)?;
         map.end()
     }
 }
@@ -90,13 +85,15 @@ impl JsonSchema for StateCounts<'_> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let about = |word| match word {
+            StateWord::Ready => "Jobs that can be claimed now.",
+            StateWord::Delayed => "Jobs whose start time is in the future.",
+            StateWord::Retrying => "Jobs whose next attempt is in the future.",
+            _ => "Jobs in this state.",
+        };
         let count = |about: &str| json!({"type": "integer", "description": about, "minimum": 0});
-        let mut properties: Map<_, _> = StateName::ALL
-            .map(|state| (state.as_str().to_owned(), count("Jobs in this state.")))
-            .into_iter()
-            .collect();
-        let delayed = "Jobs whose start time is in the future; not counted as ready.";
-        properties.insert("delayed".into(), count(delayed));
+        let properties: Map<_, _> =
+            StateWord::ALL.map(|word| (word.as_str().to_owned(), count(about(word)))).into_iter().collect();
         let required: Vec<String> = properties.keys().cloned().collect();
         json_schema!({"type": "object", "properties": properties, "required": required})
     }

@@ -10,7 +10,7 @@ use crate::route::Call;
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use windlass_core::Job;
+use windlass_core::{Job, Timestamp};
 use windlass_engine::Waited;
 
 /// Outcome of a job, or its current state.
@@ -29,11 +29,11 @@ pub(super) struct ResultView<'a> {
 }
 
 impl<'a> ResultView<'a> {
-    fn new(job: &'a Job, encoding: Encoding, hidden: bool) -> ResultView<'a> {
+    fn new(job: &'a Job, encoding: Encoding, hidden: bool, now: Timestamp) -> ResultView<'a> {
         let body = job.body.as_ref().filter(|_| job.state().is_settled() && !hidden);
         ResultView {
             id: Id(job.id),
-            state: State(job.state().name()),
+            state: State(job.state_word(now)),
             progress: Progress::of(job).filter(|_| !hidden),
             outcome: OutcomeFields::new(body.and_then(|body| body.outcome.as_ref()), encoding),
             finished_at: job.progress.finished_at.map(Time::from),
@@ -54,6 +54,6 @@ pub(super) async fn result(call: Call) -> Answer {
         Waited::NotYet(job) => (StatusCode::ACCEPTED, job),
         Waited::Unknown => return Err(ApiError::no_such_job()),
     };
-    let view = ResultView::new(&job, reply_encoding(&call), call.hides_payloads());
+    let view = ResultView::new(&job, reply_encoding(&call), call.hides_payloads(), call.engine.now());
     reply(&call, status, 256, &view)
 }

@@ -18,6 +18,6 @@ pub(super) async fn schedules(call: Call) -> Answer {
     };
     let (page, now) = (call.engine.list(filter).await?, call.engine.now());
     let (encoding, hidden) = (reply_encoding(&call), call.hides_payloads());
-    let jobs = page.jobs.iter().map(|job| JobView::new(job, encoding, hidden).with_next_runs(job, now));
+    let jobs = page.jobs.iter().map(|job| JobView::new(job, encoding, hidden, now).with_next_runs(job, now));
     Page::reply(&call, jobs.collect(), page.next)
 }

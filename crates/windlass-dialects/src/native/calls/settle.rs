@@ -13,7 +13,7 @@ use failure::{Backtrace, Sent, described};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use windlass_core::event::{Failure, Finish, RetryWish};
-use windlass_core::{Event, Holder, JobId, Outcome, StateName, Timestamp, Token};
+use windlass_core::{Event, Holder, JobId, Outcome, StateWord, Timestamp, Token};
 use windlass_engine::{JobEvent, Settled, VerbError};
 
 pub(in crate::native) mod failure;
@@ -140,7 +140,7 @@ struct SettledEntry {
 const GONE: &str = "gone";
 
 fn state_or_gone(_: &mut SchemaGenerator) -> Schema {
-    let words: Vec<&str> = StateName::ALL.into_iter().map(StateName::as_str).chain([GONE]).collect();
+    let words: Vec<&str> = StateWord::ALL.into_iter().map(StateWord::as_str).chain([GONE]).collect();
     json_schema!({"type": "string", "enum": words})
 }
 
@@ -152,7 +152,7 @@ impl SettledEntry {
                 id,
                 ok: true,
                 error: None,
-                state: Some(settled.state.map_or(GONE, StateName::as_str)),
+                state: Some(settled.state.map_or(GONE, StateWord::as_str)),
                 run_at: settled.run_at.map(Time::from),
             },
             Err(error) => {

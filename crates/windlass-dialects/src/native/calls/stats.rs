@@ -107,11 +107,13 @@ fn totals(counts: &[QueueCounts]) -> StateCounts<'static> {
         paused: false,
         by_state: [0; 9],
         delayed: 0,
+        retrying: 0,
         oldest_due: None,
     };
     for one in counts {
         total.by_state.iter_mut().zip(one.by_state).for_each(|(sum, count)| *sum += count);
         total.delayed += one.delayed;
+        total.retrying += one.retrying;
     }
     StateCounts(Cow::Owned(total))
 }

@@ -33,11 +33,21 @@ fn what_looks_like_a_field_and_is_none_is_text() {
 }
 
 #[test]
-fn ready_and_delayed_are_told_apart_unless_both_are_asked_for() {
-    assert_eq!(parse("state:ready").unwrap().due, Some(true));
-    assert_eq!(parse("state:delayed").unwrap().due, Some(false));
-    assert_eq!(parse("state:delayed state:ready").unwrap().due, None);
-    assert_eq!(parse("state:failed").unwrap().due, None);
+fn states_go_to_the_store_and_those_that_depend_on_the_time_are_looked_at_here() {
+    for (text, stored, retried, is_plain) in [
+        ("state:ready", vec![StateName::Ready], false, false),
+        ("state:delayed", vec![StateName::Ready], false, false),
+        ("state:retrying", vec![StateName::Ready], true, false),
+        ("state:failed,retrying", vec![StateName::Failed, StateName::Ready], true, false),
+        ("state:ready,retrying", vec![StateName::Ready, StateName::Ready], false, false),
+        ("state:retrying state:delayed,ready", vec![StateName::Ready; 3], false, true),
+        ("state:failed", vec![StateName::Failed], false, true),
+        ("", vec![], false, true),
+    ] {
+        let search = parse(text).unwrap();
+        assert_eq!((search.filter.states.clone(), search.filter.retried), (stored, retried), "{text}");
+        assert_eq!(search.is_plain(), is_plain, "{text}");
+    }
 }
 
 #[test]

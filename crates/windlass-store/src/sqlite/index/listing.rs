@@ -38,6 +38,7 @@ impl Index {
             ids.extend(others.iter().flatten());
             for state in states {
                 match state {
+                    StateName::Ready if filter.retried => ids.extend(entry.newest_retried(before, limit)),
                     StateName::Ready => ids.extend(self.few_ready(&shelves)?),
                     _ if others.is_some() => {}
                     // Only few of the many jobs in this state match: scan the rows instead.
@@ -71,7 +72,7 @@ impl Index {
             }
             ids.extend(shelf.slots.iter().map(|slot| slot.id));
         }
-        if shelves.iter().any(|shelf| shelf.delayed > 0) {
+        if shelves.iter().any(|shelf| shelf.has_later()) {
             if self.delayed.len() > CANDIDATES_MAX {
                 return None;
             }

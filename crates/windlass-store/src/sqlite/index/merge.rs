@@ -8,8 +8,8 @@ impl Index {
     /// Takes over the jobs of an index that was built by `add` alone: without pauses, views and blocked shelves.
     pub(in crate::sqlite) fn absorb(&mut self, mut other: Index) {
         let numbers: Vec<ShelfId> = other.shelves.into_iter().map(|shelf| self.absorb_shelf(shelf)).collect();
-        for (shelf, _) in other.delayed.values_mut() {
-            *shelf = numbers[*shelf as usize];
+        for later in other.delayed.values_mut() {
+            later.shelf = numbers[later.shelf as usize];
         }
         self.delayed.append(&mut other.delayed);
         self.deadlines.append(&mut other.deadlines);
@@ -29,8 +29,8 @@ impl Index {
             let ours = &mut self.shelves[number as usize];
             ours.slots.append(&mut theirs.slots);
             ours.others.absorb(theirs.others);
-            ours.delayed += theirs.delayed;
-            for (sum, count) in ours.counts.iter_mut().zip(&theirs.counts) {
+            let counts = ours.counts.iter_mut().chain(&mut ours.later);
+            for (sum, count) in counts.zip(theirs.counts.iter().chain(&theirs.later)) {
                 *sum += count;
             }
             return number;
@@ -52,5 +52,6 @@ impl TenantIndex {
             ours.append(theirs);
         }
         self.repeating.append(&mut other.repeating);
+        self.retried.append(&mut other.retried);
     }
 }

@@ -11,7 +11,7 @@ use crate::change::{ClaimAsk, Held, UnderLimits, summed};
 use crate::keys::Key;
 use crate::query::{QueueCounts, WaitingName};
 use rustc_hash::{FxHashMap, FxHashSet};
-use shelf::{Shelf, ShelfId, Slot};
+use shelf::{Later, Shelf, ShelfId, Slot, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tenant::{Source, TenantIndex};
@@ -40,7 +40,7 @@ pub(super) struct Index {
     shelves: Vec<Shelf>,
     free_shelves: Vec<ShelfId>,
     tenants: FxHashMap<Tenant, TenantIndex>,
-    delayed: BTreeMap<(Timestamp, JobId), (ShelfId, i32)>,
+    delayed: BTreeMap<(Timestamp, JobId), Later>,
     /// Expiry of leases and ends of keep times.
     deadlines: BTreeSet<(Timestamp, JobId)>,
     /// Shelves blocked by a limit until a time.
@@ -63,13 +63,10 @@ impl Index {
         let id = job.id;
         let shelf = self.shelf_for(job);
         self.shelves[shelf as usize].enter(job);
-        if let Some(run_at) = job.state().claimable_at() {
-            if run_at > self.now {
-                self.delayed.insert((run_at, id), (shelf, job.spec.priority));
-                self.shelves[shelf as usize].delayed += 1;
-            } else {
-                self.put_on_shelf(shelf, Slot { priority: job.spec.priority, run_at, id });
-            }
+        match Slot::of(job) {
+            Some(slot) if slot.run_at > self.now => self.put_off(shelf, slot),
+            Some(slot) => self.put_on_shelf(shelf, slot),
+            None => {}
         }
         if let Some(deadline) = job.deadline() {
             self.deadlines.insert((deadline, id));
@@ -86,11 +83,10 @@ impl Index {
         let id = job.id;
         let shelf = self.shelf_for(job);
         self.shelves[shelf as usize].leave(job);
-        if let Some(run_at) = job.state().claimable_at() {
-            let slot = Slot { priority: job.spec.priority, run_at, id };
+        if let Some(slot) = Slot::of(job) {
             // A job that is being claimed was already removed from its shelf.
-            if !self.take_off_shelf(shelf, slot) && self.delayed.remove(&(run_at, id)).is_some() {
-                self.shelves[shelf as usize].delayed -= 1;
+            if !self.take_off_shelf(shelf, slot) && self.delayed.remove(&(slot.run_at, id)).is_some() {
+                self.shelves[shelf as usize].later[slot.wait as usize] -= 1;
             }
         }
         if let Some(deadline) = job.deadline() {
@@ -124,9 +120,9 @@ impl Index {
             if entry.key().0 > now {
                 break;
             }
-            let ((run_at, id), (shelf, priority)) = entry.remove_entry();
-            self.shelves[shelf as usize].delayed -= 1;
-            self.put_on_shelf(shelf, Slot { priority, run_at, id });
+            let ((run_at, id), Later { shelf, priority, wait }) = entry.remove_entry();
+            self.shelves[shelf as usize].later[wait as usize] -= 1;
+            self.put_on_shelf(shelf, Slot { priority, run_at, id, wait });
         }
         while let Some((until, shelf)) = self.parked_until.first().copied() {
             if until > now {
@@ -144,8 +140,7 @@ impl Index {
                 self.shelves[number].slots.iter().filter(|slot| slot.run_at > now).copied().collect();
             for slot in early {
                 self.take_off_shelf(number as ShelfId, slot);
-                self.delayed.insert((slot.run_at, slot.id), (number as ShelfId, slot.priority));
-                self.shelves[number].delayed += 1;
+                self.put_off(number as ShelfId, slot);
             }
         }
     }
@@ -299,6 +294,7 @@ impl Index {
                     paused: entry.is_paused(queue),
                     by_state: [0; 9],
                     delayed: 0,
+                    retrying: 0,
                     oldest_due: None,
                 });
                 if let Some(shelf) = shelf {
@@ -308,10 +304,14 @@ impl Index {
         }
         // Counts jobs that became due since the last `advance`; the scheduler makes them claimable within
         // milliseconds.
-        for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
-            let shelf = &self.shelves[*shelf as usize];
+        for ((run_at, _), later) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[later.shelf as usize];
             if let Some(counts) = queues.get_mut(&(shelf.tenant.clone(), shelf.queue.clone())) {
-                counts.delayed -= 1;
+                match later.wait {
+                    Wait::First => counts.delayed -= 1,
+                    Wait::Again => counts.retrying -= 1,
+                    Wait::Shutdown => {}
+                }
                 counts.oldest_due = Some(counts.oldest_due.map_or(*run_at, |oldest| oldest.min(*run_at)));
             }
         }
@@ -335,8 +335,8 @@ impl Index {
             }
         }
         // Jobs that became due since the last `advance`.
-        for (_, (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
-            let shelf = &self.shelves[*shelf as usize];
+        for (_, later) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[later.shelf as usize];
             if shelf.queue == *queue && shelf.is_open() {
                 *names.entry((&shelf.tenant, &shelf.name)).or_default() += 1;
             }
@@ -367,8 +367,8 @@ impl Index {
             }
         }
         // Jobs that became due since the last `advance`.
-        for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
-            let shelf = &self.shelves[*shelf as usize];
+        for ((run_at, _), later) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[later.shelf as usize];
             debug_assert!(*run_at > self.now, "due jobs are on their shelves");
             if shelf.tenant == *tenant && !shelf.limit_keys.is_empty() {
                 groups.push(UnderLimits { keys: shelf.limit_keys.to_vec(), due: 1, held: None });
@@ -413,6 +413,13 @@ impl Index {
         self.with_head_kept(number, |shelf| {
             shelf.slots.insert(slot);
         });
+    }
+
+    /// Keeps a job that is not due yet.
+    fn put_off(&mut self, number: ShelfId, slot: Slot) {
+        let Slot { priority, run_at, id, wait } = slot;
+        self.delayed.insert((run_at, id), Later { shelf: number, priority, wait });
+        self.shelves[number as usize].later[wait as usize] += 1;
     }
 
     fn take_off_shelf(&mut self, number: ShelfId, slot: Slot) -> bool {

@@ -9,12 +9,53 @@ use windlass_core::{Job, JobId, JobSpec, Name, Queue, StateName, Tenant, Timesta
 pub(super) type ShelfId = u32;
 pub(super) type ViewId = u32;
 
+/// What a job waits for that waits for a worker, by which it is counted until its time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Wait {
+    /// First attempt.
+    First,
+    /// Another attempt.
+    Again,
+    /// Shutdown run.
+    Shutdown,
+}
+
+impl Wait {
+    const COUNT: usize = 3;
+
+    fn of(job: &Job) -> Wait {
+        match job.state().name() {
+            StateName::Terminating => Wait::Shutdown,
+            _ if job.is_retried() => Wait::Again,
+            _ => Wait::First,
+        }
+    }
+}
+
 /// Entry of a shelf. The field order is the claim order: priority, then time, then id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
     pub priority: i32,
     pub run_at: Timestamp,
     pub id: JobId,
+    pub wait: Wait,
+}
+
+impl Slot {
+    /// Entry of a job that waits for a worker.
+    pub(super) fn of(job: &Job) -> Option<Slot> {
+        let run_at = job.state().claimable_at()?;
+        Some(Slot { priority: job.spec.priority, run_at, id: job.id, wait: Wait::of(job) })
+    }
+}
+
+/// Entry of a job that is not due yet, without time and id, which are its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Later {
+    pub shelf: ShelfId,
+    pub priority: i32,
+    pub wait: Wait,
 }
 
 pub(super) struct Shelf {
@@ -27,8 +68,8 @@ pub(super) struct Shelf {
     pub counts: [u64; 9],
     /// Jobs in other states than ready.
     pub others: FewIds,
-    /// Ready jobs that are not due yet.
-    pub delayed: u64,
+    /// Jobs that are not due yet, by `Wait as usize`.
+    pub later: [u64; Wait::COUNT],
     pub paused: bool,
     /// Limit that blocked its first job at the last try.
     pub parked_by: Option<Arc<str>>,
@@ -71,6 +112,11 @@ impl Shelf {
         }
     }
 
+    /// True if ready jobs of this shelf are not due yet.
+    pub(super) fn has_later(&self) -> bool {
+        self.later[Wait::First as usize] + self.later[Wait::Again as usize] > 0
+    }
+
     /// True if its jobs may be claimed at present.
     pub(super) fn is_open(&self) -> bool {
         !self.paused && self.parked_by.is_none()
@@ -102,10 +148,13 @@ impl Shelf {
         for (sum, count) in counts.by_state.iter_mut().zip(&self.counts) {
             *sum += count;
         }
-        counts.delayed += self.delayed;
+        let mut later = self.later;
         if set_back {
-            counts.delayed += self.slots.iter().filter(|slot| slot.run_at > now).count() as u64;
+            let early = self.slots.iter().filter(|slot| slot.run_at > now);
+            early.for_each(|slot| later[slot.wait as usize] += 1);
         }
+        counts.delayed += later[Wait::First as usize];
+        counts.retrying += later[Wait::Again as usize];
         let oldest = self.oldest_due().filter(|oldest| *oldest <= now);
         counts.oldest_due = [counts.oldest_due, oldest].into_iter().flatten().min();
     }
@@ -175,7 +224,7 @@ impl FewIds {
 
 fn first_of(priority: i32) -> Slot {
     let id = JobId::new(1).expect("one is a positive number");
-    Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id }
+    Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id, wait: Wait::First }
 }
 
 impl Default for Shelf {
@@ -188,7 +237,7 @@ impl Default for Shelf {
             slots: BTreeSet::new(),
             counts: [0; StateName::ALL.len()],
             others: FewIds::default(),
-            delayed: 0,
+            later: [0; Wait::COUNT],
             paused: false,
             parked_by: None,
             parked_until: None,

@@ -90,6 +90,8 @@ pub(super) struct TenantIndex {
     pub(super) by_state: [BTreeSet<JobId>; 9],
     /// Jobs with a repeat rule that are not settled: few, and listed together.
     pub(super) repeating: BTreeSet<JobId>,
+    /// Ready jobs with an attempt behind them: few, and searched for.
+    pub(super) retried: BTreeSet<JobId>,
     views: FxHashMap<ViewId, View>,
     views_made: ViewId,
     asks: u64,
@@ -106,6 +108,9 @@ impl TenantIndex {
         }
         if repeats(job) {
             self.repeating.insert(job.id);
+        }
+        if job.is_retried() {
+            self.retried.insert(job.id);
         }
         if job.spec.extras.is_none() {
             return;
@@ -128,6 +133,9 @@ impl TenantIndex {
         }
         if repeats(job) {
             self.repeating.remove(&job.id);
+        }
+        if job.is_retried() {
+            self.retried.remove(&job.id);
         }
         if job.spec.extras.is_none() {
             return;
@@ -175,6 +183,11 @@ impl TenantIndex {
     pub(super) fn newest_repeating(&self, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
         let below = JobId::new(before).into_iter();
         below.flat_map(move |before| self.repeating.range(..before).rev().take(limit).copied())
+    }
+
+    pub(super) fn newest_retried(&self, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
+        let below = JobId::new(before).into_iter();
+        below.flat_map(move |before| self.retried.range(..before).rev().take(limit).copied())
     }
 
     // --- queues and shelves --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(crate) fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     let mut table = Table::new(&[">ID", "STATE", "QUEUE", "NAME", ">TRY", "WHEN", "PAYLOAD"]);
     for job in jobs {
-        let state = state(job, now_ms);
+        let state = output::plain(&job["state"]);
         let colour = Colour::of_state(&state);
         table.row(vec![
             (output::plain(&job["id"]), Colour::Bold),
@@ -25,19 +25,12 @@ pub(crate) fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     table
 }
 
-/// State of a job. A ready job whose time has not come is called delayed, as in the counts of its queue.
-fn state(job: &Value, now_ms: i64) -> String {
-    match (job["state"].as_str().unwrap_or_default(), job["run_at"].as_i64()) {
-        ("ready", Some(run_at)) if run_at > now_ms => "delayed".to_string(),
-        (state, _) => state.to_string(),
-    }
-}
 
 /// Time that matters in the current state.
 fn when(job: &Value, now_ms: i64) -> String {
     let key = match job["state"].as_str().unwrap_or_default() {
         "running" => "started_at",
-        "ready" | "delayed" => "run_at",
+        "ready" | "delayed" | "retrying" => "run_at",
         "completed" | "failed" | "cancelled" | "terminated" => "finished_at",
         _ => "updated_at",
     };
@@ -50,7 +43,7 @@ fn what(job: &Value) -> String {
     let state = job["state"].as_str().unwrap_or_default();
     let message = job["message"].as_str().or(job["error"].as_str()).filter(|text| !text.is_empty());
     match (state, message, job["progress"]["percent"].as_u64()) {
-        ("failed", Some(message), _) => message.to_string(),
+        ("failed" | "retrying", Some(message), _) => message.to_string(),
         ("running", _, Some(percent)) => {
             format!("{percent}% {}", output::plain(&job["progress"]["note"])).trim_end().to_string()
         }
@@ -71,7 +64,7 @@ fn payload(job: &Value) -> String {
 /// Prints the page of one job.
 pub(crate) fn job_page(job: &Value, now_ms: i64) -> Outcome {
     let style = Style::of_stdout();
-    let state = state(job, now_ms);
+    let state = output::plain(&job["state"]);
     let title = format!("job {} {}", output::plain(&job["id"]), output::plain(&job["name"]));
     let title = output::harmless(&title).into_owned();
     output::say(format!(

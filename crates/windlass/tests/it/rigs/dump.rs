@@ -38,7 +38,7 @@ impl Dump {
     fn adds_up(&self) -> bool {
         let waits = |job: &&Value| job["state"] == "ready" || job["state"] == "running";
         let told = self.queues.iter().map(|queue| {
-            ["ready", "delayed", "running"]
+            ["ready", "delayed", "retrying", "running"]
                 .map(|state| queue[state].as_u64().unwrap_or(0))
                 .iter()
                 .sum::<u64>()
@@ -61,12 +61,18 @@ impl Dump {
     }
 }
 
-/// Merges ready and delayed, which differ only by the clock.
+/// State apart from the clock: delayed and retrying jobs are ready jobs whose time has not come.
+pub fn timeless(state: &str) -> &str {
+    if ["delayed", "retrying"].contains(&state) { "ready" } else { state }
+}
+
+/// Merges ready, delayed and retrying, which differ only by the clock.
 fn without_ages(queue: &Value) -> Value {
     let mut queue = queue.clone();
-    let waiting = queue["ready"].as_u64().unwrap_or(0) + queue["delayed"].as_u64().unwrap_or(0);
+    let waiting: u64 =
+        ["ready", "delayed", "retrying"].map(|state| queue[state].as_u64().unwrap_or(0)).iter().sum();
     if let Some(fields) = queue.as_object_mut() {
-        for moving in ["oldest_ms", "delayed", "pushed_per_s", "claimed_per_s", "empty_in_ms"] {
+        for moving in ["oldest_ms", "delayed", "retrying", "pushed_per_s", "claimed_per_s", "empty_in_ms"] {
             fields.remove(moving);
         }
         fields.insert("ready".to_owned(), waiting.into());
@@ -83,7 +89,10 @@ fn pages(client: &mut Client, to: SocketAddr) -> Vec<Value> {
     let mut cursor = String::new();
     loop {
         let page = client.get(to, &format!("/api/v1/jobs?limit=300{cursor}"));
-        jobs.extend(page["jobs"].as_array().cloned().unwrap_or_default());
+        jobs.extend(page["jobs"].as_array().cloned().unwrap_or_default().into_iter().map(|mut job| {
+            job["state"] = timeless(job["state"].as_str().unwrap_or_default()).into();
+            job
+        }));
         match &page["next"] {
             Value::Null => return jobs,
             Value::String(next) => cursor = format!("&cursor={next}"),

@@ -1,6 +1,7 @@
 //! Clients that use the whole API, and record requests and responses.
 
 use super::dice::Dice;
+use super::dump::timeless;
 use super::history::{Action, Grant, History, How, Key, Outcome, Pushing, Record, What, now_us};
 use super::http::{Client, Reply};
 use parking_lot::{Mutex, RwLock};
@@ -342,7 +343,7 @@ impl Asker {
         let (outcome, state) = match &reply {
             Reply::Answer(200, answer) => {
                 let entry = &answer["settled"][0];
-                (entry_outcome(entry), entry["state"].as_str().map(str::to_owned))
+                (entry_outcome(entry), entry["state"].as_str().map(timeless).map(str::to_owned))
             }
             other => (outcome(other), None),
         };
@@ -376,7 +377,7 @@ impl Asker {
         };
         let (reply, call, start, end) = self.call(method, &path, body.as_ref());
         let (outcome, state) = match &reply {
-            Reply::Answer(200, answer) => (Outcome::Ok, answer["state"].as_str().map(str::to_owned)),
+            Reply::Answer(200, answer) => (Outcome::Ok, answer["state"].as_str().map(timeless).map(str::to_owned)),
             other => (outcome(other), None),
         };
         self.tell(call, start, end, What::Act { id, action, state }, outcome);
@@ -402,7 +403,7 @@ impl Asker {
         let Some(id) = self.dice.pick(&self.known).copied() else { return };
         let (reply, call, start, end) = self.call("GET", &format!("/api/v1/jobs/{id}"), None);
         let (outcome, state) = match &reply {
-            Reply::Answer(200, job) => (Outcome::Ok, job["state"].as_str().map(str::to_owned)),
+            Reply::Answer(200, job) => (Outcome::Ok, job["state"].as_str().map(timeless).map(str::to_owned)),
             Reply::Answer(404, _) => (Outcome::Ok, None),
             other => (outcome(other), None),
         };

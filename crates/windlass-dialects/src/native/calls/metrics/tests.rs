@@ -8,6 +8,7 @@ fn counts(queue: &str) -> QueueCounts {
         paused: true,
         by_state: [5, 0, 0, 0, 0, 0, 0, 0, 0],
         delayed: 2,
+        retrying: 1,
         oldest_due: Some(Timestamp::from_millis(500)),
     }
 }
@@ -20,12 +21,13 @@ fn labels_cannot_break_out_of_their_quotes() {
 }
 
 #[test]
-fn delayed_jobs_are_not_counted_as_ready() {
+fn each_job_is_counted_in_one_state() {
     let mut page = Page::default();
     queues(&mut page, &[counts("mail")], Timestamp::from_millis(2_000));
     let has = |line: &str| assert!(page.text.contains(line), "{line} in {}", page.text);
-    has("windlass_jobs{tenant=\"default\",queue=\"mail\",state=\"ready\"} 3\n");
+    has("windlass_jobs{tenant=\"default\",queue=\"mail\",state=\"ready\"} 2\n");
     has("windlass_jobs{tenant=\"default\",queue=\"mail\",state=\"delayed\"} 2\n");
+    has("windlass_jobs{tenant=\"default\",queue=\"mail\",state=\"retrying\"} 1\n");
     has("windlass_queue_oldest_seconds{tenant=\"default\",queue=\"mail\"} 1.5\n");
     has("windlass_queue_paused{tenant=\"default\",queue=\"mail\"} 1\n");
 }
