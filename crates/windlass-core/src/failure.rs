@@ -3,6 +3,10 @@
 //! A failure is never refused because its description is long: texts are cut, with a mark that says how much
 //! is missing.
 
+mod group;
+
+pub use group::{group_title, normal_form};
+
 use crate::job::{AttemptError, Format, Payload};
 
 /// Bytes of a class, which is a label.

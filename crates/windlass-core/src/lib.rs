@@ -7,11 +7,12 @@
 //! | [`state_word`] | word by which a state is shown |
 //! | [`transition`] | `created` and `apply`: the only code that changes a state |
 //! | [`event`] | events that `apply` accepts |
+//! | [`actions`] | what a person may do to a job in its state |
 //! | [`refused`] | reasons why an event is refused |
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
 //! | [`handler`] | source and options of a handler |
 //! | [`fair`] | fair sharing of worker slots between groups: next group, preemption |
-//! | [`failure`] | what is kept of a failure, within bounds |
+//! | [`failure`] | what is kept of a failure, within bounds; groups of failures |
 //! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
 //! | [`repeat`] | next run of a repeating job |
@@ -19,6 +20,7 @@
 //! | [`ports`] | values that flow between long-lived jobs |
 //! | [`names`], [`time`] | validated names; timestamps |
 
+pub mod actions;
 pub mod event;
 pub mod failure;
 pub mod fair;
@@ -41,6 +43,7 @@ pub mod time;
 pub mod transition;
 pub mod unique;
 
+pub use actions::Action;
 pub use event::Event;
 pub use job::ResultPolicy;
 pub use job::{Body, Extras, Format, Job, JobId, JobSpec, Keep, KeepFor, Outcome, Payload, Policy, Progress};

@@ -140,12 +140,9 @@ mod tests {
     #[test]
     fn a_ready_job_is_shown_by_its_time_and_its_attempts() {
         let at = Timestamp::from_millis;
-        for (run_at, attempts, word) in [
-            (10, 0, "ready"),
-            (10, 2, "ready"),
-            (11, 0, "delayed"),
-            (11, 1, "retrying"),
-        ] {
+        for (run_at, attempts, word) in
+            [(10, 0, "ready"), (10, 2, "ready"), (11, 0, "delayed"), (11, 1, "retrying")]
+        {
             let job = job(JobState::ready(at(run_at)), attempts);
             assert_eq!(job.state_word(at(10)).as_str(), word, "{run_at} {attempts}");
             assert_eq!(job.state_word(at(run_at)).as_str(), "ready");
@@ -161,7 +158,10 @@ mod tests {
             assert_eq!(StateWord::parse(word.as_str()), Some(word));
         }
         for state in StateName::ALL {
-            assert_eq!((StateWord::from(state).stored(), StateWord::from(state).as_str()), (state, state.as_str()));
+            assert_eq!(
+                (StateWord::from(state).stored(), StateWord::from(state).as_str()),
+                (state, state.as_str())
+            );
         }
         assert_eq!(StateWord::parse("gone"), None);
     }

@@ -4,6 +4,7 @@ mod actions;
 pub(crate) mod blobs;
 mod children;
 pub(crate) mod claim;
+mod deletion;
 mod import;
 mod push;
 mod reads;

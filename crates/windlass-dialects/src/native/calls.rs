@@ -7,8 +7,10 @@ mod blobs;
 mod bulk;
 mod children;
 mod claim;
+mod clone;
 mod events;
 mod extend;
+mod failures;
 mod family;
 mod get;
 mod handlers;
@@ -98,6 +100,8 @@ pub static CALLS: &[Route] = &[
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     delete("/api/v1/jobs/{id}", Operator, call!(act::delete), "Delete a job")
         .with_params(&[ID, TENANT]).with_response::<act::Gone>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/jobs/{id}/undelete", Operator, call!(act::undelete), "Bring back a job that was deleted a moment ago")
+        .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     get("/api/v1/jobs/{id}/result", Viewer, call!(result::result), "Result of a job; with `wait_ms`, waits until the job is finished")
         .with_params(&[ID, WAIT_MS, TENANT]).with_response::<result::ResultView<'_>>(200).with_response::<result::ResultView<'_>>(202).answers_with(404, ERROR),
     get("/api/v1/jobs/{id}/children", Viewer, call!(children::children), "Children of a job")
@@ -113,6 +117,9 @@ pub static CALLS: &[Route] = &[
     post("/api/v1/jobs/{id}/run", Operator, call!(act::run), "Run a delayed job now or at a given time")
         .with_params(&[ID, TENANT]).with_optional_request::<act::RunAsk>(act::RUN_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/jobs/{id}/clone", Operator, call!(clone::clone), "Push a new job like this one, without its idempotency key, alias, parent and repeat rule")
+        .with_params(&[ID, TENANT]).with_optional_request::<clone::CloneAsk<'_>>(clone::EXAMPLES)
+        .with_response::<clone::Cloned>(201).answers_with(404, ERROR),
     get("/api/v1/aliases/{alias}", Viewer, call!(get::get_by_alias), "Get a job by its alias")
         .with_params(&[ALIAS, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR),
     get("/api/v1/queues", Viewer, call!(queues::queues), "List queues with job counts")
@@ -121,6 +128,8 @@ pub static CALLS: &[Route] = &[
         .with_params(&[QUEUE, TENANT]).with_response::<queues::QueuePaused<'_>>(200),
     post("/api/v1/queues/{queue}/resume", Operator, call!(queues::resume), "Resume a paused queue")
         .with_params(&[QUEUE, TENANT]).with_response::<queues::QueuePaused<'_>>(200),
+    get("/api/v1/failures", Viewer, call!(failures::failures), "Failed and retrying jobs, grouped by error class (else message) and name")
+        .with_params(&[FAILED_STATE, QUEUE, NAME, SEARCH, SORT, GROUPS_LIMIT, CURSOR, TENANT]).with_response::<failures::Failures>(200),
     get("/api/v1/limits", Viewer, call!(limits::list), "List rate and concurrency limits")
         .with_params(&[TENANT]).with_response::<limits::Limits>(200),
     put("/api/v1/limits/{id}", Operator, call!(limits::put), "Set a limit")

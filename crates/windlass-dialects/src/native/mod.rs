@@ -9,12 +9,14 @@
 //! | `commands.rs` | conversions to engine types that several calls share |
 //! | `views.rs` | a job as shown to clients |
 //! | `search.rs` | the search syntax |
+//! | `deleted.rs` | jobs whose deletion can be undone |
 //! | `errors.rs` | the error format |
 //! | `openapi.rs`, `schema.rs` | the OpenAPI description, generated from the list of calls and their types |
 //! | `rates.rs`, `history.rs` | rates over the last minute; hourly counters of the last month |
 
 pub mod calls;
 mod commands;
+mod deleted;
 pub mod errors;
 pub mod history;
 pub mod openapi;
@@ -32,8 +34,9 @@ use crate::dialect::{Context, Dialect, Running, Soon, Starting};
 use crate::ingest::Reader;
 use crate::ingest::pushes::PushReader;
 use crate::route::{Refusal, Route};
-use crate::settings::{BadConfig, DialectSettings, Values};
+use crate::settings::{BadConfig, DialectSettings, Key, SECONDS, Values};
 use axum::response::Response;
+use deleted::Deleted;
 use history::History;
 use rates::Rates;
 use std::sync::{Arc, OnceLock};
@@ -57,14 +60,23 @@ impl Dialect for Native {
         errors::ApiError::from(refusal).response(Encoding::Json)
     }
 
+    fn settings(&self) -> &'static [Key] {
+        KEYS
+    }
+
     fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
-        settings.put(Settings { journals_pushes: values.switch("journal.native") });
+        settings.put(Settings {
+            journals_pushes: values.switch("journal.native"),
+            undo_ms: values.seconds_ms("native.undo_delete_s"),
+        });
         Ok(())
     }
 
     fn start(&self, context: Context) -> Starting<'static> {
+        let settings: Settings = context.settings.get();
         let state = Arc::new(State {
-            settings: context.settings.get(),
+            deleted: Deleted::new(settings.undo_ms),
+            settings,
             engine: context.engine,
             rates: Rates::default(),
             history: History::default(),
@@ -76,16 +88,32 @@ impl Dialect for Native {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+const KEYS: &[Key] = &[Key::new(
+    "native.undo_delete_s",
+    SECONDS,
+    "60",
+    "time for which a deleted job can be brought back; 0: not at all",
+)];
+
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Pushes that can wait are written to the journal and acknowledged from there.
     pub journals_pushes: bool,
+    /// Time for which a deletion can be undone; 0: not at all.
+    pub undo_ms: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { journals_pushes: false, undo_ms: 60_000 }
+    }
 }
 
 /// State shared by the calls.
 struct State {
     settings: Settings,
     engine: Engine,
+    deleted: Deleted,
     rates: Rates,
     history: History,
     sampling: OnceLock<AbortHandle>,

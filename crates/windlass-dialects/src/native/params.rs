@@ -35,9 +35,10 @@ pub(super) const WHOSE_QUOTA: Param =
 pub(super) const JOB: Param = other("job", "Only events of this job.", job_id);
 pub(super) const SEARCH: Param = text(
     "search",
-    "Search terms: `state:failed name:mail* queue:default tag:x args.user_id:42 age>1h`; also \
-     `tenant:`, `worker:`, `origin:` and `age<`. Any other word is searched for in the payload. Use \
-     quotes for values with spaces.",
+    "Search terms: `state:failed name:mail* queue:default tag:x class:Timeout error:SMTP* id:7 \
+     args.user_id:42 age>1h`; also `alias:`, `group:`, `tenant:`, `worker:`, `origin:` and `age<`. A number is \
+     an id. Any other word is searched for in the payload, as is a word in quotes. Use quotes for values \
+     with spaces.",
 );
 pub(super) const ONE_QUEUE: Param =
     text("queue", "Only this queue, of the tenant of the caller or of `tenant`; needs `span=15m`.");
@@ -55,6 +56,17 @@ pub(super) const SUMMARY_MS: Param = other(
 pub(super) const LIMIT: Param = other(
     "limit",
     "Jobs per page; default 50.",
+    || json!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+);
+pub(super) const FAILED_STATE: Param = text("state", "Only failed or only retrying jobs; both if omitted.");
+pub(super) const SORT: Param = other(
+    "sort",
+    "Order of the groups: by number of jobs (default), or by the latest error.",
+    || json!({"type": "string", "enum": ["count", "last"]}),
+);
+pub(super) const GROUPS_LIMIT: Param = other(
+    "limit",
+    "Groups in the answer; default 50.",
     || json!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
 );
 pub(super) const WAIT_MS: Param = other(

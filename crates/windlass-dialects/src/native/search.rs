@@ -1,5 +1,6 @@
 //! Search syntax, the same in the web UI, on the command line and in the API: `state:failed name:mail*
-//! queue:default tag:x args.user_id:42 age>1h text`.
+//! queue:default tag:x class:Timeout error:SMTP* id:7 args.user_id:42 age>1h text`. A number is an id; a word in
+//! quotes is text, whatever it looks like.
 //!
 //! Conditions that the store can evaluate (states, queue, name, tag, one text) go into its [`Filter`]; the
 //! others are evaluated here, job by job, with a time limit. A page that hit the limit is short and has a
@@ -8,11 +9,17 @@
 #[cfg(test)]
 mod tests;
 
+pub(super) mod errors;
+mod named;
+
 use super::errors::ApiError;
 use crate::auth::Caller;
 use crate::codec::{self, Encoding};
 use crate::query::{Filter, Page, QueueCounts};
+use errors::ErrorMatch;
+use named::ids;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::repeat::every::parse_duration_ms;
@@ -27,7 +34,8 @@ const STRIDE: usize = 200;
 const WORDS_MAX: usize = 50;
 
 /// Fields that a word may begin with, for messages and completion.
-pub(super) const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant", "worker", "origin"];
+pub(super) const FIELDS: [&str; 12] =
+    ["state", "queue", "name", "tag", "id", "alias", "class", "error", "group", "tenant", "worker", "origin"];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
@@ -40,6 +48,10 @@ pub(super) struct Search {
     younger_than_ms: Option<i64>,
     worker: Option<String>,
     origin: Option<String>,
+    /// Ids named; `None`: any.
+    ids: Option<BTreeSet<JobId>>,
+    alias: Option<String>,
+    errors: Vec<ErrorMatch>,
 }
 
 /// Number of matching jobs; `at_least` if the time limit ended the count.
@@ -60,12 +72,18 @@ impl Search {
         let mut search = Search::default();
         let mut named_tenant = tenant.map(str::to_owned);
         for word in words {
-            match Word::of(&word) {
+            let (word, is_quoted) = word;
+            match if is_quoted { Word::Text } else { Word::of(&word) } {
                 Word::Field("state", value) => search.add_states(super::calls::list::states(Some(value))?),
                 Word::Field("queue", value) => search.filter.queue = Some(Queue::new(value)?),
                 Word::Field("name", value) => search.filter.names = NameMatch::glob(value),
                 Word::Field("tag", value) => search.filter.tag = Some(value.into()),
                 Word::Field("tenant", value) => named_tenant = Some(value.to_owned()),
+                Word::Field("id", value) => search.add_ids(ids(value)?),
+                Word::Field("alias", value) => search.alias = Some(value.to_owned()),
+                Word::Field("class", value) => search.errors.push(ErrorMatch::class(value)),
+                Word::Field("error", value) => search.errors.push(ErrorMatch::text(value)),
+                Word::Field("group", value) => search.errors.push(ErrorMatch::Title(value.to_owned())),
                 Word::Field("worker", value) => search.worker = Some(value.to_owned()),
                 Word::Field("origin", value) => search.origin = Some(value.to_owned()),
                 Word::Args(path, value) => {
@@ -79,6 +97,7 @@ impl Search {
                     })?;
                     *(if older { &mut search.older_than_ms } else { &mut search.younger_than_ms }) = Some(ms);
                 }
+                Word::Id(id) => search.add_ids([id].into()),
                 Word::Field(..) | Word::Text => search.texts.push(word.as_str().into()),
             }
         }
@@ -87,12 +106,28 @@ impl Search {
         Ok(search)
     }
 
+    /// Ids named twice are those in both places.
+    fn add_ids(&mut self, ids: BTreeSet<JobId>) {
+        self.ids = Some(match self.ids.take() {
+            Some(known) => known.intersection(&ids).copied().collect(),
+            None => ids,
+        });
+    }
+
     /// Adds states, any of which a job may have.
     pub(super) fn add_states(&mut self, states: Vec<StateWord>) {
         self.states.extend(states);
         self.filter.states = self.states.iter().map(|word| word.stored()).collect();
         let is_other = |word: &StateWord| word.stored() == StateName::Ready && *word != StateWord::Retrying;
         self.filter.retried = self.states.contains(&StateWord::Retrying) && !self.states.iter().any(is_other);
+    }
+
+    /// Restricts the search to these states; false if it asks for none of them.
+    pub(super) fn keep_states(&mut self, states: &[StateWord]) -> bool {
+        let asked = std::mem::take(&mut self.states);
+        let is_asked = |word: &StateWord| asked.is_empty() || asked.contains(word);
+        self.add_states(states.iter().copied().filter(is_asked).collect());
+        !self.states.is_empty()
     }
 
     /// True if the states depend on the time: some but not all words for ready jobs.
@@ -114,9 +149,10 @@ impl Search {
         }
     }
 
-    /// True if the search depends on the content of payloads.
+    /// True if the search depends on the content of payloads or errors.
     pub(super) fn looks_into_payloads(&self) -> bool {
-        self.filter.text.is_some() || !self.texts.is_empty() || !self.args.is_empty()
+        let has_text = self.filter.text.is_some() || !self.texts.is_empty();
+        has_text || !self.args.is_empty() || !self.errors.is_empty()
     }
 
     /// True if the store's filter expresses the whole search.
@@ -132,6 +168,14 @@ impl Search {
             && self.younger_than_ms.is_none()
             && self.worker.is_none()
             && self.origin.is_none()
+            && self.ids.is_none()
+            && self.alias.is_none()
+            && self.errors.is_empty()
+    }
+
+    /// True if the job matches, by the store's filter and by the conditions here.
+    pub(super) fn finds(&self, job: &Job, now: Timestamp) -> bool {
+        self.filter.fits(job) && self.fits(job, now)
     }
 
     fn fits(&self, job: &Job, now: Timestamp) -> bool {
@@ -144,8 +188,17 @@ impl Search {
                 job.state().lease().and_then(|lease| lease.worker.as_deref()) == Some(worker.as_str())
             })
             && self.origin.as_ref().is_none_or(|origin| super::views::origin(job) == origin)
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&job.id))
+            && self.alias.as_ref().is_none_or(|alias| job.spec.alias() == Some(alias))
+            && (self.errors.is_empty() || self.errors_fit(job))
             && self.texts.iter().all(holds)
             && (self.args.is_empty() || self.args_fit(&job.spec.payload))
+    }
+
+    /// True if the last error of the job matches.
+    fn errors_fit(&self, job: &Job) -> bool {
+        let last = job.body.as_ref().and_then(|body| body.errors.last());
+        last.is_some_and(|error| self.errors.iter().all(|wanted| wanted.fits(error)))
     }
 
     fn args_fit(&self, payload: &Payload) -> bool {
@@ -168,8 +221,11 @@ impl Search {
         if self.is_plain() {
             return engine.list(Filter { before, limit, ..self.filter.clone() }).await;
         }
+        if let Some(ids) = self.named_ids(engine).await? {
+            return self.page_of(engine, ids, before, limit).await;
+        }
         let mut page = Page::default();
-        let mut looking = Looking::begin(self, engine, before).await?;
+        let mut looking = Looking::begin(self, engine, before, LOOKING_MAX).await?;
         while let Some(job) = looking.next().await? {
             page.next = Some(job.id);
             page.jobs.push(job);
@@ -192,7 +248,11 @@ impl Search {
             let counts = engine.counts(self.filter.tenant.as_ref()).await?;
             return Ok(Count { jobs: self.counted(&counts), at_least: false });
         }
-        let mut looking = Looking::begin(self, engine, None).await?;
+        if let Some(ids) = self.named_ids(engine).await? {
+            let page = self.page_of(engine, ids, None, usize::MAX).await?;
+            return Ok(Count { jobs: page.jobs.len() as u64, at_least: false });
+        }
+        let mut looking = Looking::begin(self, engine, None, LOOKING_MAX).await?;
         let mut jobs = 0;
         while looking.next().await?.is_some() {
             jobs += 1;
@@ -210,31 +270,41 @@ impl Search {
 }
 
 /// Iteration over the jobs from the newest, with a time limit.
-struct Looking<'a> {
+pub(super) struct Looking<'a> {
     search: &'a Search,
     engine: &'a Engine,
     now: Timestamp,
     began: Instant,
+    time_max: Duration,
     stride: std::vec::IntoIter<Arc<Job>>,
     /// Start of the next stride; the inner `None` is the newest job.
     next: Option<Option<JobId>>,
 }
 
 impl<'a> Looking<'a> {
-    async fn begin(
+    pub(super) async fn begin(
         search: &'a Search,
         engine: &'a Engine,
         before: Option<JobId>,
+        time_max: Duration,
     ) -> Result<Looking<'a>, EngineError> {
         let (now, began) = (engine.now(), Instant::now());
         let before = match search.older_than_ms {
             Some(ms) => first_before(engine, before, now.plus_ms(-ms)).await?,
             None => before,
         };
-        Ok(Looking { search, engine, now, began, stride: Vec::new().into_iter(), next: Some(before) })
+        Ok(Looking {
+            search,
+            engine,
+            now,
+            began,
+            time_max,
+            stride: Vec::new().into_iter(),
+            next: Some(before),
+        })
     }
 
-    async fn next(&mut self) -> Result<Option<Arc<Job>>, EngineError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Arc<Job>>, EngineError> {
         loop {
             for job in self.stride.by_ref() {
                 if self
@@ -250,7 +320,7 @@ impl<'a> Looking<'a> {
                     return Ok(Some(job));
                 }
             }
-            let Some(before) = self.next.filter(|_| self.began.elapsed() < LOOKING_MAX) else {
+            let Some(before) = self.next.filter(|_| self.began.elapsed() < self.time_max) else {
                 return Ok(None);
             };
             let page =
@@ -261,7 +331,7 @@ impl<'a> Looking<'a> {
     }
 
     /// Cursor to continue from, if the time limit ended the iteration.
-    fn stopped_at(&self) -> Option<JobId> {
+    pub(super) fn stopped_at(&self) -> Option<JobId> {
         self.next.flatten()
     }
 }
@@ -317,6 +387,7 @@ fn reads(value: &Value, wanted: &str) -> bool {
 enum Word<'a> {
     Field(&'static str, &'a str),
     Args(&'a str, &'a str),
+    Id(JobId),
     /// `true`: older than; `false`: younger than.
     Age(bool, &'a str),
     Text,
@@ -330,6 +401,9 @@ impl Word<'_> {
         if let Some(age) = word.strip_prefix("age<") {
             return Word::Age(false, age);
         }
+        if let Some(id) = word.parse().ok().and_then(JobId::new).filter(|id| id.to_string() == word) {
+            return Word::Id(id);
+        }
         let Some((field, value)) = word.split_once(':').filter(|(_, value)| !value.is_empty()) else {
             return Word::Text;
         };
@@ -340,28 +414,32 @@ impl Word<'_> {
     }
 }
 
-/// Splits at blanks. Quotes keep blanks together, and a backslash inside them escapes the next character.
-fn words(text: &str) -> Vec<String> {
+/// Splits at blanks. Quotes keep blanks together, and a backslash inside them escapes the next character. The flag
+/// tells whether a word begins with a quote.
+fn words(text: &str) -> Vec<(String, bool)> {
     let mut words = Vec::new();
     let mut word = String::new();
-    let (mut quoted, mut begun) = (false, false);
+    let (mut quoted, mut begun, mut from_quote) = (false, false, false);
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            '"' => (quoted, begun) = (!quoted, true),
+            '"' => {
+                from_quote |= word.is_empty() && !begun;
+                (quoted, begun) = (!quoted, true);
+            }
             '\\' if quoted => word.extend(letters.next()),
             letter if letter.is_whitespace() && !quoted => {
                 if begun || !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
+                    words.push((std::mem::take(&mut word), from_quote));
                 }
-                begun = false;
+                (begun, from_quote) = (false, false);
             }
             letter => word.push(letter),
         }
     }
     if begun || !word.is_empty() {
-        words.push(word);
+        words.push((word, from_quote));
     }
-    words.retain(|word| !word.is_empty());
+    words.retain(|(word, _)| !word.is_empty());
     words
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::repeat::Moments;
-use windlass_core::{Job, JobState, Timestamp};
+use windlass_core::{Action, Job, JobState, Timestamp};
 
 pub(super) use parts::{OutcomeFields, Progress};
 
@@ -138,6 +138,8 @@ pub(super) struct JobView<'a> {
     /// Predicted times of the next runs.
     next_runs: Option<Vec<Time>>,
     log: Option<LogView<'a>>,
+    /// Actions that fit its state: retry, run, cancel, delete, edit, clone; only in the response for a single job.
+    actions: Option<Vec<&'static str>>,
     /// Events in its life, oldest first; only in the response for a single job.
     history: Option<Vec<HistoryEntry<'a>>>,
 }
@@ -193,6 +195,7 @@ impl<'a> JobView<'a> {
             waiting_for: None,
             next_runs: None,
             log: None,
+            actions: None,
             history: None,
         }
     }
@@ -222,6 +225,7 @@ impl<'a> JobView<'a> {
             custom_state: ports.map(state),
             waiting_for: waiting_for(job, around),
             log: body.and_then(|body| body.log.as_deref()).map(LogView::new),
+            actions: Some(Action::offered(job, around.now).into_iter().map(Action::as_str).collect()),
             history: Some(job_history::history(job, hidden)),
             ..JobView::new(job, encoding, hidden, around.now).with_next_runs(job, around.now)
         }

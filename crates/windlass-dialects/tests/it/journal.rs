@@ -118,7 +118,7 @@ async fn a_batch_larger_than_the_engine_takes_is_put_in_piece_by_piece() {
 async fn a_native_push_can_be_kept_in_the_journal_and_looked_up_by_its_alias() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
     let options = ServerOptions {
-        settings: DialectSettings::of(native::Settings { journals_pushes: true }),
+        settings: DialectSettings::of(native::Settings { journals_pushes: true, ..Default::default() }),
         ..ServerOptions::default()
     };
     let server = TestServer::start_on(store, options, Arc::new(SystemClock)).await;

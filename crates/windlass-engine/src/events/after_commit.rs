@@ -8,7 +8,9 @@ use crate::transaction::Moved;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, StateWord, Timestamp, apply};
+use windlass_core::{
+    Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, StateWord, Timestamp, apply,
+};
 use windlass_store::Change;
 
 /// Number of queries, and the pause between them, after a commit with an unknown outcome. A store may need

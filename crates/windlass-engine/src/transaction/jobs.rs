@@ -256,6 +256,12 @@ impl Jobs {
         let event = rules.completed(&before, event);
         match apply_for(rules.by.who.as_ref(), &before, event, rules.now) {
             Err(refused) => Err(NoResult::Refused(refused.into())),
+            // A job does not leave the scope of the caller who changes it.
+            Ok(transition)
+                if transition.job.as_ref().is_some_and(|after| !rules.by.reaches(tenant, after)) =>
+            {
+                Err(NoResult::Refused(VerbError::NotFound))
+            }
             Ok(transition) => family::follow(self, rules, before, transition).ok_or(NoResult::Missing),
         }
     }

@@ -25,6 +25,26 @@ impl Engine {
         self.afterwards(tenant, events).await
     }
 
+    /// Applies the same events to each job, one after the other in one transaction, up to the first that is
+    /// refused.
+    pub async fn apply_in_turn(
+        &self,
+        tenant: &Tenant,
+        ids: &[JobId],
+        events: &[Event],
+    ) -> Result<Vec<Result<(), VerbError>>, EngineError> {
+        for event in events {
+            check_sizes(event, self.inner.options.payload_bytes_max)?;
+        }
+        let each = |id: &JobId| {
+            events.iter().map(|event| JobEvent { id: *id, event: event.clone() }).collect::<Vec<_>>()
+        };
+        let answers = self.apply_each(tenant, ids.iter().flat_map(each).collect()).await?;
+        let mut answers = answers.into_iter().map(|answer| answer.map(drop));
+        let of_one = |_: &JobId| answers.by_ref().take(events.len()).fold(Ok(()), |all, one| all.and(one));
+        Ok(ids.iter().map(of_one).collect())
+    }
+
     async fn afterwards(&self, tenant: &Tenant, events: Vec<JobEvent>) -> Result<Afterwards, EngineError> {
         let answers = self.apply_each(tenant, events).await?;
         Ok(answers.into_iter().map(|answer| answer.map(|moved| moved.after)).collect())

@@ -56,7 +56,7 @@ async fn entries_for_the_same_job_in_one_batch_happen_in_order() {
     let claimed = world.claim_one().await;
     let release = release(world.after(5));
     let answers = world.settle_all(vec![(&claimed, release), (&claimed, finish())]).await;
-    assert_eq!(answers[0].unwrap().state, Some(StateName::Ready));
+    assert_eq!(answers[0].unwrap().state, Some(StateWord::Retrying));
     assert_eq!(answers[1], Err(VerbError::Refused(Refused::LeaseLost)));
     world.shows(&world.picture().await, "1 ready default/a p0 a1 at 5");
 }

@@ -131,7 +131,8 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
     let mut queues = BTreeMap::new();
     for counts in kept {
         let address = (counts.tenant.clone(), counts.queue.clone());
-        let nothing = QueueCounts { by_state: [0; 9], delayed: 0, retrying: 0, oldest_due: None, ..counts.clone() };
+        let nothing =
+            QueueCounts { by_state: [0; 9], delayed: 0, retrying: 0, oldest_due: None, ..counts.clone() };
         assert!(queues.insert(address, nothing).is_none(), "queue {} is counted twice", counts.queue);
     }
     for job in jobs {

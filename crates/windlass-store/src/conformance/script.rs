@@ -304,6 +304,7 @@ impl Script {
             scope: windlass_core::Scope::default(),
             tenant: chance.percent(50).then(|| tenant(chance.pick(&TENANTS))),
             states: (0..states).map(|_| chance.pick(&StateName::ALL)).collect(),
+            retried: chance.percent(20),
             queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
             tag: chance.percent(20).then(|| chance.pick(&TAGS).into()),
             text: chance.percent(20).then(|| "a".into()),

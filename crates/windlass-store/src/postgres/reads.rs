@@ -126,13 +126,19 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         let mut found = match (&living, &done) {
             (None, None) => Vec::new(),
             (Some(_), None) => {
-                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most, &filter.retried]).await?
+                shared
+                    .pool
+                    .read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most, &filter.retried])
+                    .await?
             }
             (None, Some(_)) => {
                 shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most]).await?
             }
             (Some(_), Some(_)) => {
-                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done, &filter.retried]).await?
+                shared
+                    .pool
+                    .read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done, &filter.retried])
+                    .await?
             }
         };
         let is_both = living.is_some() && done.is_some();

@@ -31,5 +31,6 @@ mod signatures;
 mod supply;
 mod tidy;
 mod transcripts;
+mod triage;
 mod wasi;
 mod work;

@@ -1,18 +1,19 @@
-//! `DELETE /api/v1/jobs/{id}`, and `POST …/cancel`, `…/retry`, `…/run`: one action on one job.
+//! `DELETE /api/v1/jobs/{id}`, and `POST …/undelete`, `…/cancel`, `…/retry`, `…/run`: one action on one job.
 
+use crate::native::State;
 use crate::native::commands::run_at;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, ok, reply};
-use crate::native::request::{Body, find, reply_encoding};
+use crate::native::request::{Body, find, reply_encoding, seen_tenant};
 use crate::native::schema::GoneWord;
 use crate::native::views::JobView;
-use crate::native::wire::{Id, When};
+use crate::native::wire::{Id, Time, When};
 use crate::route::{Call, Examples};
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::event::CancelRunning;
-use windlass_core::{Event, Job, Tenant};
+use windlass_core::{Event, Job, JobId, Tenant};
 use windlass_engine::{RunAt, VerbError};
 
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "now", r#"{"now":true}"#)];
@@ -54,6 +55,8 @@ pub(super) struct Gone {
     id: Id,
     /// Always `gone`.
     state: GoneWord,
+    /// Time until which it can be brought back.
+    undo_until: Option<Time>,
 }
 
 pub(super) async fn cancel(mut call: Call) -> Answer {
@@ -75,7 +78,38 @@ pub(super) async fn run(mut call: Call) -> Answer {
 }
 
 pub(super) async fn delete(call: Call) -> Answer {
-    act(&call, Event::Delete).await
+    let (tenant, job) = find(&call).await?;
+    let engine = call.engine.on_behalf_of(&call.caller.who);
+    let mut answers = engine.delete(&tenant, &[job.id]).await?;
+    let deleted = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
+    let undo_until = call.server.state::<State>().deleted.keep(deleted, engine.now()).map(Time::from);
+    ok(&call, &Gone { id: Id(job.id), state: GoneWord::Gone, undo_until })
+}
+
+pub(super) async fn undelete(call: Call) -> Answer {
+    let tenant = seen_tenant(&call)?;
+    let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
+    let engine = call.engine.on_behalf_of(&call.caller.who);
+    let deleted = &call.server.state::<State>().deleted;
+    let Some(taken) = deleted.take(tenant.as_ref(), id, engine.now()) else {
+        let message = "no job with this id was deleted here within the time for which it can be brought back";
+        return Err(ApiError::coded(StatusCode::NOT_FOUND, "not_found", message));
+    };
+    let answer = engine.undelete(&taken.1.spec.tenant, &taken.1).await;
+    match answer {
+        Ok(Ok(job)) => {
+            let view = JobView::new(&job, reply_encoding(&call), call.hides_payloads(), engine.now());
+            reply(&call, StatusCode::OK, 512, &view)
+        }
+        Ok(Err(refused)) => {
+            deleted.return_taken(taken);
+            Err(refused.into())
+        }
+        Err(error) => {
+            deleted.return_taken(taken);
+            Err(error.into())
+        }
+    }
 }
 
 /// Applies an event to the job in the path, and responds with its new state.
@@ -88,7 +122,9 @@ pub(super) async fn act_on(call: &Call, tenant: &Tenant, job: &Job, event: Event
     let engine = call.engine.on_behalf_of(&call.caller.who);
     let mut answers = engine.apply(tenant, vec![job.id], event).await?;
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
-    let Some(after) = after else { return ok(call, &Gone { id: Id(job.id), state: GoneWord::Gone }) };
+    let Some(after) = after else {
+        return ok(call, &Gone { id: Id(job.id), state: GoneWord::Gone, undo_until: None });
+    };
     let view = JobView::new(&after, reply_encoding(call), call.hides_payloads(), call.engine.now());
     reply(call, StatusCode::OK, 512, &view)
 }

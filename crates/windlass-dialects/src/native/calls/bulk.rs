@@ -3,11 +3,13 @@
 
 use super::list::cursor;
 use crate::codec::{Nullable, Text};
+use crate::native::State;
+use crate::native::commands::run_at;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, ok};
 use crate::native::request::{Body, Params, find_id};
-use crate::native::search::Search;
-use crate::native::wire::{Id, TenantText};
+use crate::native::search::{Count as Found, Search};
+use crate::native::wire::{Id, TenantText, When};
 use crate::route::{Call, Examples};
 use ::http::StatusCode;
 use schemars::JsonSchema;
@@ -15,8 +17,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
-use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
-use windlass_engine::VerbError;
+use windlass_core::names::NAME_BYTES_MAX;
+use windlass_core::{Action, Event, Job, JobId, Queue, Tenant, Timestamp};
+use windlass_engine::{Engine, VerbError};
 
 /// Jobs per call: a commit of this size does not delay other requests. The response has a cursor to continue
 /// from.
@@ -55,11 +58,14 @@ pub(super) async fn count(call: Call) -> Answer {
     ok(&call, &Count { count: count.jobs, at_least: count.at_least })
 }
 
-pub(super) const EXAMPLES: Examples = &[(
-    "failed",
-    "retry all failed jobs of a name",
-    r#"{"action":"retry","search":"state:failed name:mail*"}"#,
-)];
+pub(super) const EXAMPLES: Examples = &[
+    ("failed", "retry all failed jobs of a name", r#"{"action":"retry","search":"state:failed name:mail*"}"#),
+    (
+        "dry",
+        "count the jobs that would be moved to another queue",
+        r#"{"action":"move","queue":"slow","search":"state:ready name:report","dry_run":true}"#,
+    ),
+];
 
 /// Action, and the jobs it applies to: `search` or `ids`.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
@@ -74,9 +80,23 @@ pub(super) struct BulkAsk<'a> {
     /// Ids of the jobs, at most 1,000.
     #[serde(default)]
     pub ids: Option<Vec<Id>>,
-    /// New priority, for the action priority.
+    /// priority: new priority.
     #[serde(default)]
     pub priority: Option<i32>,
+    /// move: new queue; retry: queue in which the jobs start again.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
+    pub queue: Option<Text<'a>>,
+    /// reschedule, retry, run: time of the next run.
+    #[serde(default)]
+    pub run_at: Option<When>,
+    /// reschedule, retry, run: time of the next run, in milliseconds from now.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub delay_ms: Option<i64>,
+    /// Only count the jobs; nothing is changed.
+    #[serde(default)]
+    pub dry_run: bool,
     /// `next` of the previous call, to continue.
     #[serde(borrow, default)]
     pub cursor: Option<Text<'a>>,
@@ -93,6 +113,22 @@ pub(super) enum BulkAction {
     Run,
     Delete,
     Priority,
+    Move,
+    Reschedule,
+}
+
+impl BulkAction {
+    fn action(self) -> Action {
+        match self {
+            BulkAction::Retry => Action::Retry,
+            BulkAction::Cancel => Action::Cancel,
+            BulkAction::Run => Action::Run,
+            BulkAction::Delete => Action::Delete,
+            BulkAction::Priority => Action::Priority,
+            BulkAction::Move => Action::Move,
+            BulkAction::Reschedule => Action::Reschedule,
+        }
+    }
 }
 
 /// Result of an action on many jobs.
@@ -106,6 +142,10 @@ pub(super) struct BulkDone {
     errors: Vec<BulkError>,
     /// Cursor to send as `cursor` to continue; null: no more jobs.
     next: Nullable<String>,
+    /// dry_run: number of jobs found.
+    count: Option<u64>,
+    /// dry_run: true if there may be more, because the time limit ended the count.
+    at_least: Option<bool>,
 }
 
 /// Refusal.
@@ -121,14 +161,14 @@ struct BulkError {
 }
 
 impl BulkDone {
-    fn add(&mut self, id: JobId, answer: Result<Option<Arc<Job>>, VerbError>) {
+    fn add(&mut self, id: JobId, answer: Result<(), ApiError>) {
         let Err(error) = answer else {
             self.done += 1;
             return;
         };
         self.refused += 1;
         if self.errors.len() < REFUSALS_TOLD_MAX {
-            let ApiError { code, message, .. } = error.into();
+            let ApiError { code, message, .. } = error;
             self.errors.push(BulkError { id: Id(id), code, message });
         }
     }
@@ -137,40 +177,136 @@ impl BulkDone {
 pub(super) async fn bulk(mut call: Call) -> Answer {
     let body = Body::of(&mut call).await?;
     let ask: BulkAsk<'_> = body.read()?;
-    let event = event(&ask, call.engine.now())?;
-    let (jobs, next) = match (&ask.search, &ask.ids) {
-        (Some(words), None) => {
-            let search = search(&call, words, ask.tenant.as_deref())?;
-            let before = ask.cursor.as_deref().and_then(|id| id.parse().ok()).and_then(JobId::new);
-            let page = search.page(&call.engine, before, BULK_MAX).await?;
-            (page.jobs, page.next)
-        }
-        (None, Some(ids)) => (named(&call, ids, ask.tenant.as_deref()).await?, None),
-        _ => return Err(ApiError::bad_request("send either `ids` or `search`")),
+    let now = call.engine.now();
+    let events = events(&ask, now)?;
+    let mut done = BulkDone {
+        done: 0,
+        refused: 0,
+        errors: Vec::new(),
+        next: Nullable(None),
+        count: None,
+        at_least: None,
     };
+    if ask.dry_run {
+        let count = counted(&call, &ask).await?;
+        (done.count, done.at_least) = (Some(count.jobs), Some(count.at_least));
+        return ok(&call, &done);
+    }
+    let (jobs, next) = selected(&call, &ask).await?;
     let asked = ask.ids.as_ref().map_or(jobs.len(), Vec::len);
-    let mut done = BulkDone { done: 0, refused: asked - jobs.len(), errors: Vec::new(), next: cursor(next) };
+    (done.refused, done.next) = (asked - jobs.len(), cursor(next));
+    let mut fitting = Vec::new();
+    for job in jobs {
+        match check(&call, &ask, &job, now) {
+            Ok(()) => fitting.push(job),
+            Err(error) => done.add(job.id, Err(error)),
+        }
+    }
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    for (tenant, ids) in by_tenant(&jobs) {
-        let answers = engine.apply(&tenant, ids.clone(), event.clone()).await?;
-        ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer));
+    for (tenant, ids) in by_tenant(&fitting) {
+        let answers = match ask.action {
+            BulkAction::Delete => delete(&call, &engine, &tenant, &ids).await?,
+            _ => engine.apply_in_turn(&tenant, &ids, &events).await?,
+        };
+        ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer.map_err(ApiError::from)));
     }
     ok(&call, &done)
 }
 
-fn event(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Event, ApiError> {
-    if ask.priority.is_some() != (ask.action == BulkAction::Priority) {
-        return Err(ApiError::bad_request(
-            "`priority` is required for the action `priority`, and not allowed for others",
-        ));
+/// Deletes jobs, and keeps them for a while so that it can be undone.
+async fn delete(
+    call: &Call,
+    engine: &Engine,
+    tenant: &Tenant,
+    ids: &[JobId],
+) -> Result<Vec<Result<(), VerbError>>, ApiError> {
+    let answers = engine.delete(tenant, ids).await?;
+    let (deleted, now) = (&call.server.state::<State>().deleted, engine.now());
+    let keep = |job: Arc<Job>| {
+        deleted.keep(job, now);
+    };
+    Ok(answers.into_iter().map(|answer| answer.map(keep)).collect())
+}
+
+/// Jobs of one call, and the cursor of the next.
+async fn selected(call: &Call, ask: &BulkAsk<'_>) -> Result<(Vec<Arc<Job>>, Option<JobId>), ApiError> {
+    match (&ask.search, &ask.ids) {
+        (Some(words), None) => {
+            let search = search(call, words, ask.tenant.as_deref())?;
+            let before = ask.cursor.as_deref().and_then(|id| id.parse().ok()).and_then(JobId::new);
+            let page = search.page(&call.engine, before, BULK_MAX).await?;
+            Ok((page.jobs, page.next))
+        }
+        (None, Some(ids)) => Ok((named(call, ids, ask.tenant.as_deref()).await?, None)),
+        _ => Err(ApiError::bad_request("send either `ids` or `search`")),
     }
+}
+
+async fn counted(call: &Call, ask: &BulkAsk<'_>) -> Result<Found, ApiError> {
+    match (&ask.search, &ask.ids) {
+        (Some(words), None) => Ok(search(call, words, ask.tenant.as_deref())?.count(&call.engine).await?),
+        _ => Ok(Found { jobs: selected(call, ask).await?.0.len() as u64, at_least: false }),
+    }
+}
+
+/// Reason why a job is left out, if there is one.
+fn check(call: &Call, ask: &BulkAsk<'_>, job: &Job, now: Timestamp) -> Result<(), ApiError> {
+    let action = ask.action.action();
+    if !action.fits(job, now) {
+        let (action, state) = (action.as_str(), job.state_word(now));
+        let message = format!("`{action}` does not fit a job that is {state}");
+        return Err(ApiError::coded(StatusCode::CONFLICT, "wrong_state", message));
+    }
+    match &ask.queue {
+        Some(queue) => Ok(call.engine.check_reach(&Queue::new(queue)?, &job.spec.name)?),
+        None => Ok(()),
+    }
+}
+
+/// Events of an action, in order.
+fn events(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Vec<Event>, ApiError> {
+    check_fields(ask)?;
+    let update = |patch: Patch| Event::Update(Box::new(patch));
+    let queue = ask.queue.as_ref().map(|queue| Queue::new(queue)).transpose()?;
+    let at = run_at(ask.run_at, ask.delay_ms).map_err(ApiError::bad_request)?.from(now);
+    let moved = queue.map(|queue| update(Patch { queue: Some(queue), ..Patch::default() }));
     Ok(match ask.action {
-        BulkAction::Retry => Event::Requeue { at: now, even_running: false },
-        BulkAction::Cancel => Event::Cancel { running: CancelRunning::Ask, failed_too: false },
-        BulkAction::Run => Event::Run { at: now, force: false },
-        BulkAction::Delete => Event::Delete,
-        BulkAction::Priority => Event::Update(Box::new(Patch { priority: ask.priority, ..Patch::default() })),
+        BulkAction::Retry => moved.into_iter().chain([Event::Requeue { at, even_running: false }]).collect(),
+        BulkAction::Cancel => vec![Event::Cancel { running: CancelRunning::Ask, failed_too: false }],
+        BulkAction::Run => vec![Event::Run { at, force: false }],
+        BulkAction::Delete => vec![Event::Delete],
+        BulkAction::Priority => vec![update(Patch { priority: ask.priority, ..Patch::default() })],
+        BulkAction::Move => moved.into_iter().collect(),
+        BulkAction::Reschedule => vec![update(Patch { run_at: Some(at), ..Patch::default() })],
     })
+}
+
+/// Fields that an action needs, and those that it does not take.
+fn check_fields(ask: &BulkAsk<'_>) -> Result<(), ApiError> {
+    use BulkAction::{Move, Priority, Reschedule, Retry, Run};
+    let has_time = ask.run_at.is_some() || ask.delay_ms.is_some();
+    let needs = match ask.action {
+        Priority if ask.priority.is_none() => Some("the action priority needs `priority`"),
+        Move if ask.queue.is_none() => Some("the action move needs `queue`"),
+        Reschedule if !has_time => Some("the action reschedule needs `run_at` or `delay_ms`"),
+        _ => None,
+    };
+    let refuses = match ask.action {
+        Priority => None,
+        _ if ask.priority.is_some() => Some("`priority` is for the action priority"),
+        _ => None,
+    };
+    let refuses = refuses.or(match ask.action {
+        Move | Retry => None,
+        _ if ask.queue.is_some() => Some("`queue` is for the actions move and retry"),
+        _ => None,
+    });
+    let refuses = refuses.or(match ask.action {
+        Reschedule | Retry | Run => None,
+        _ if has_time => Some("`run_at` and `delay_ms` are for the actions reschedule, retry and run"),
+        _ => None,
+    });
+    needs.or(refuses).map_or(Ok(()), |message| Err(ApiError::bad_request(message)))
 }
 
 async fn named(call: &Call, ids: &[Id], tenant: Option<&str>) -> Result<Vec<Arc<Job>>, ApiError> {
@@ -192,4 +328,43 @@ fn by_tenant(jobs: &[Arc<Job>]) -> BTreeMap<Tenant, Vec<JobId>> {
         groups.entry(job.spec.tenant.clone()).or_default().push(job.id);
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{self, Encoding};
+
+    #[test]
+    fn an_action_takes_the_fields_that_it_needs_and_no_others() {
+        let asked = |rest: &str| {
+            let body = format!(r#"{{"action":{rest},"search":""}}"#);
+            let ask: BulkAsk<'_> = codec::read(Encoding::Json, body.as_bytes()).unwrap();
+            events(&ask, Timestamp::from_millis(100)).map(|events| events.len()).map_err(|e| e.message)
+        };
+        for (rest, count) in [
+            (r#""retry""#, 1),
+            (r#""retry","queue":"q","delay_ms":5"#, 2),
+            (r#""run","run_at":7"#, 1),
+            (r#""cancel""#, 1),
+            (r#""delete""#, 1),
+            (r#""priority","priority":0"#, 1),
+            (r#""move","queue":"q""#, 1),
+            (r#""reschedule","delay_ms":0"#, 1),
+        ] {
+            assert_eq!(asked(rest), Ok(count), "{rest}");
+        }
+        for (rest, part) in [
+            (r#""priority""#, "needs `priority`"),
+            (r#""move""#, "needs `queue`"),
+            (r#""reschedule""#, "needs `run_at`"),
+            (r#""retry","priority":1"#, "`priority` is for"),
+            (r#""cancel","queue":"q""#, "`queue` is for"),
+            (r#""delete","delay_ms":5"#, "`run_at` and `delay_ms` are for"),
+            (r#""reschedule","delay_ms":5,"run_at":7"#, "cannot be combined"),
+            (r#""reschedule","delay_ms":-5"#, "negative"),
+        ] {
+            assert!(asked(rest).unwrap_err().contains(part), "{rest}");
+        }
+    }
 }

@@ -39,11 +39,7 @@ pub(super) async fn metrics(call: Call) -> Answer {
 
 fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     let shown = &counts[..counts.len().min(QUEUES_SHOWN_MAX)];
-    page.family(
-        "windlass_jobs",
-        "gauge",
-        "Jobs by queue and state; each job is counted once.",
-    );
+    page.family("windlass_jobs", "gauge", "Jobs by queue and state; each job is counted once.");
     for one in shown {
         for word in StateWord::ALL {
             page.queue_line("windlass_jobs", one, Some(word.as_str()), one.of_word(word) as f64);

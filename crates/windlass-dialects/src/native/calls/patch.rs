@@ -59,6 +59,8 @@ pub(super) async fn patch(mut call: Call) -> Answer {
     let (tenant, job) = find(&call).await?;
     let now = call.engine.now();
     let patch = changes(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
+    let (queue, name) = (patch.queue.as_ref(), patch.name.as_ref());
+    call.engine.check_reach(queue.unwrap_or(&job.spec.queue), name.unwrap_or(&job.spec.name))?;
     act_on(&call, &tenant, &job, Event::Update(Box::new(patch))).await
 }
 

@@ -7,9 +7,12 @@ fn parse(text: &str) -> Result<Search, ApiError> {
 
 #[test]
 fn words_are_split_at_blanks_and_kept_together_by_quotes() {
-    assert_eq!(words(r#" a  b:c "d e" queue:"mail out" "#), ["a", "b:c", "d e", "queue:mail out"]);
-    assert_eq!(words(r#""say \"hi\"" """#), [r#"say "hi""#]);
-    assert_eq!(words("\"open end"), ["open end"]);
+    let texts = |text: &str| words(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+    assert_eq!(texts(r#" a  b:c "d e" queue:"mail out" "#), ["a", "b:c", "d e", "queue:mail out"]);
+    assert_eq!(texts(r#""say \"hi\"" """#), [r#"say "hi""#]);
+    assert_eq!(texts("\"open end"), ["open end"]);
+    let flags: Vec<bool> = words(r#"a "7" b:"c" "" "d"e "#).into_iter().map(|(_, flag)| flag).collect();
+    assert_eq!(flags, [false, true, false, true]);
 }
 
 #[test]
@@ -70,4 +73,47 @@ fn arguments_are_found_by_their_path() {
     assert!(fits(r#"{"user":{"name":"ann"}}"#, "args.user.name:ann"));
     assert!(fits(r#"{"to":[{"x":true}]}"#, "args.to.0.x:true"));
     assert!(!fits("[1", "args.0:1"));
+}
+
+#[test]
+fn a_number_is_an_id_and_a_word_in_quotes_is_text() {
+    let ids =
+        |text: &str| parse(text).unwrap().ids.map(|ids| ids.iter().map(|id| id.get()).collect::<Vec<_>>());
+    assert_eq!(ids("7"), Some(vec![7]));
+    assert_eq!(ids("id:3,1"), Some(vec![1, 3]));
+    assert_eq!(ids("id:3,1 3"), Some(vec![3]));
+    for text in ["\"7\"", "0", "007", "-7", "7x", "+7"] {
+        assert_eq!(ids(text), None, "{text}");
+    }
+    assert_eq!(parse("\"state:x\"").unwrap().filter.text.as_deref(), Some("state:x"));
+    for wrong in ["id:x", "id:0", "id:1,,2"] {
+        assert!(parse(wrong).unwrap_err().message.contains("is not an id"), "{wrong}");
+    }
+}
+
+#[test]
+fn errors_are_found_by_class_text_pattern_and_group() {
+    use windlass_core::job::AttemptError;
+    let error = AttemptError {
+        message: "Connection to 10.0.0.1 timed out".to_owned(),
+        class: Some("Net::Timeout".to_owned()),
+        ..AttemptError::default()
+    };
+    let plain = AttemptError { class: None, ..error.clone() };
+    for (text, fits, fits_plain) in [
+        ("class:Net::Timeout", true, false),
+        ("class:Net::*", true, false),
+        ("class:net::timeout", false, false),
+        ("error:TIMED", true, true),
+        ("error:net::t*", true, false),
+        ("error:\"connection to * timed out\"", true, true),
+        ("error:timed*", false, false),
+        ("group:Net::Timeout", true, false),
+        ("group:\"Connection to * timed out\"", false, true),
+    ] {
+        let wanted = parse(text).unwrap();
+        assert!(wanted.looks_into_payloads(), "{text}");
+        let matches = |error| wanted.errors.iter().all(|one| one.fits(error));
+        assert_eq!((matches(&error), matches(&plain)), (fits, fits_plain), "{text}");
+    }
 }

@@ -25,7 +25,6 @@ pub(crate) fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     table
 }
 
-
 /// Time that matters in the current state.
 fn when(job: &Value, now_ms: i64) -> String {
     let key = match job["state"].as_str().unwrap_or_default() {

@@ -377,7 +377,9 @@ impl Asker {
         };
         let (reply, call, start, end) = self.call(method, &path, body.as_ref());
         let (outcome, state) = match &reply {
-            Reply::Answer(200, answer) => (Outcome::Ok, answer["state"].as_str().map(timeless).map(str::to_owned)),
+            Reply::Answer(200, answer) => {
+                (Outcome::Ok, answer["state"].as_str().map(timeless).map(str::to_owned))
+            }
             other => (outcome(other), None),
         };
         self.tell(call, start, end, What::Act { id, action, state }, outcome);

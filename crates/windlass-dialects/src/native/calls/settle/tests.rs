@@ -77,10 +77,7 @@ fn a_failure_is_described_by_what_was_sent_else_by_its_error() {
         (r#","class":"E","message":"m","backtrace":"a\nb""#, [Some("E"), Some("m"), None, Some("a\nb")]),
         (r#","backtrace":["a","b"]"#, [None, None, None, Some("a\nb")]),
         (r#","class":"","backtrace":[]"#, [None, None, None, None]),
-        (
-            &format!(r#","error":{object}"#),
-            [Some("Timeout"), Some("slow"), Some(object), Some("a\nb")],
-        ),
+        (&format!(r#","error":{object}"#), [Some("Timeout"), Some("slow"), Some(object), Some("a\nb")]),
         (
             &format!(r#","class":"Mine","message":"my own","error":{object}"#),
             [Some("Mine"), Some("my own"), Some(object), Some("a\nb")],

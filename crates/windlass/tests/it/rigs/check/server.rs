@@ -29,7 +29,8 @@ pub fn counters_equal_rows(story: &Story<'_>, say: &mut Say<'_>) {
         for state in STATES {
             let mut told = queue[state].as_u64().unwrap_or(0);
             if state == "ready" {
-                told += ["delayed", "retrying"].map(|word| queue[word].as_u64().unwrap_or(0)).iter().sum::<u64>();
+                told +=
+                    ["delayed", "retrying"].map(|word| queue[word].as_u64().unwrap_or(0)).iter().sum::<u64>();
             }
             let there = rows.get(&(name.to_owned(), state.to_owned())).copied().unwrap_or(0);
             if told != there {

@@ -1,0 +1,73 @@
+//! Deletion of jobs on request, and its undoing.
+
+use crate::engine::{Engine, Inner};
+use crate::error::{EngineError, VerbError};
+use crate::events::feed::FeedKind;
+use crate::verbs::JobEvent;
+use std::sync::Arc;
+use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
+
+impl Engine {
+    /// Deletes jobs; returns each as it was.
+    pub async fn delete(
+        &self,
+        tenant: &Tenant,
+        ids: &[JobId],
+    ) -> Result<Vec<Result<Arc<Job>, VerbError>>, EngineError> {
+        let events = ids.iter().map(|id| JobEvent { id: *id, event: Event::Delete }).collect();
+        let answers = self.apply_each(tenant, events).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(|moved| moved.before)).collect())
+    }
+
+    /// Brings back a deleted job with its id, as it was deleted. It comes back without an idempotency key that
+    /// it held, which another job may hold by now, and not at all if its alias is taken.
+    ///
+    /// Its quota is not reserved: it was within the quota a moment ago.
+    pub async fn undelete(
+        &self,
+        tenant: &Tenant,
+        deleted: &Job,
+    ) -> Result<Result<Arc<Job>, VerbError>, EngineError> {
+        let visit = self.inner.enter()?;
+        if !self.reaches_job(tenant, deleted) {
+            return Ok(Err(VerbError::NotFound));
+        }
+        if let Some(alias) = deleted.spec.alias()
+            && let Some(holder) = visit.store.find_alias(tenant, alias).await?
+        {
+            return Ok(Err(VerbError::Refused(Refused::KeyTaken(holder))));
+        }
+        let job = Arc::new(come_back(deleted, self.now()));
+        let work = async move {
+            visit.put_back(Arc::clone(&job)).await?;
+            Ok(Ok(job))
+        };
+        self.inner.detached(work).await
+    }
+}
+
+impl Inner {
+    async fn put_back(self: &Arc<Self>, job: Arc<Job>) -> Result<(), EngineError> {
+        let (id, now) = (job.id, self.now());
+        self.store.restore(vec![Arc::clone(&job)], id).await?;
+        for at in job.state().claimable_at().into_iter().chain(job.deadline()) {
+            self.timers.plan(at);
+        }
+        self.feed.publish(FeedKind::Updated, &job, job.state_word(now), now);
+        // The limits may have changed since it was deleted.
+        self.relimit_new(vec![id]).await.map_err(EngineError::with_a_part_written)
+    }
+}
+
+/// Next version of a deleted job.
+fn come_back(deleted: &Job, now: Timestamp) -> Job {
+    let mut job = deleted.clone();
+    job.version += 1;
+    job.progress.updated_at = now;
+    if job.holds_unique_key()
+        && let Some(extras) = &mut Arc::make_mut(&mut job.spec).extras
+    {
+        extras.unique = None;
+    }
+    job
+}
