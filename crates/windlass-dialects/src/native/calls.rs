@@ -111,14 +111,14 @@ pub static CALLS: &[Route] = &[
     post("/api/v1/jobs/{id}/cancel", Operator, call!(act::cancel), "Cancel a job; the worker of a running job is asked to stop")
         .with_params(&[ID, TENANT]).with_optional_request::<act::CancelAsk>(act::CANCEL_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
-    post("/api/v1/jobs/{id}/retry", Operator, call!(act::retry), "Start a finished job again, with its attempts counted from zero")
+    post("/api/v1/jobs/{id}/retry", Operator, call!(act::retry), "Start a completed, failed or cancelled job again, or the next attempt of a failed one at once; attempts count from zero")
         .with_params(&[ID, TENANT]).with_optional_request::<act::RunAsk>(act::RUN_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     post("/api/v1/jobs/{id}/run", Operator, call!(act::run), "Run a delayed job now or at a given time")
         .with_params(&[ID, TENANT]).with_optional_request::<act::RunAsk>(act::RUN_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     post("/api/v1/jobs/{id}/clone", Operator, call!(clone::clone), "Push a new job like this one, without its idempotency key, alias, parent and repeat rule")
-        .with_params(&[ID, TENANT]).with_optional_request::<clone::CloneAsk<'_>>(clone::EXAMPLES)
+        .with_params(&[ID, TENANT]).with_optional_request::<clone::CloneAsk<'_>>(clone::EXAMPLES).with_body(NO_OWN_BOUND)
         .with_response::<clone::Cloned>(201).answers_with(404, ERROR),
     get("/api/v1/aliases/{alias}", Viewer, call!(get::get_by_alias), "Get a job by its alias")
         .with_params(&[ALIAS, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR),

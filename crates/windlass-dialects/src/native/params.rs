@@ -16,7 +16,12 @@ fn job_id() -> Value {
     json!({"type": "integer", "minimum": 1})
 }
 
-pub(super) const ID: Param = other("id", "Id of the job.", job_id);
+fn job_id_or_alias() -> Value {
+    json!({"anyOf": [job_id(), {"type": "string"}]})
+}
+
+pub(super) const ID: Param =
+    other("id", "Id of the job, or its alias if that is not a number.", job_id_or_alias);
 pub(super) const LIMIT_ID: Param = text("id", "Id of the limit.");
 pub(super) const ALIAS: Param = text("alias", "Alias of the job.");
 pub(super) const PREFIX: Param =
@@ -37,8 +42,8 @@ pub(super) const SEARCH: Param = text(
     "search",
     "Search terms: `state:failed name:mail* queue:default tag:x class:Timeout error:SMTP* id:7 \
      args.user_id:42 age>1h`; also `alias:`, `group:`, `tenant:`, `worker:`, `origin:` and `age<`. A number is \
-     an id. Any other word is searched for in the payload, as is a word in quotes. Use quotes for values \
-     with spaces.",
+     an id. Any other word is searched for in the payload, as is a word in quotes; an unknown key is \
+     refused. Use quotes for values with spaces.",
 );
 pub(super) const ONE_QUEUE: Param =
     text("queue", "Only this queue, of the tenant of the caller or of `tenant`; needs `span=15m`.");

@@ -105,11 +105,21 @@ pub(super) fn seen_tenant(call: &Call) -> Result<Option<Tenant>, ApiError> {
     Ok(call.caller.tenants_for(Params::of(call)?.tenant())?)
 }
 
-/// Job named in the path, and its tenant. An admin that names no tenant may read any job by id.
+/// Job named in the path by its id or its alias, and its tenant. A number is an id. An admin that names no
+/// tenant may read any job by id.
 pub(super) async fn find(call: &Call) -> Result<(Tenant, Arc<Job>), ApiError> {
     let params = Params::of(call)?;
-    let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
-    find_id(call, id, params.tenant()).await?.ok_or_else(ApiError::no_such_job)
+    let found = match call.param(0).parse().ok().and_then(JobId::new) {
+        Some(id) => find_id(call, id, params.tenant()).await?,
+        None => find_alias(call, call.caller.tenant_for(params.tenant())?).await?,
+    };
+    found.ok_or_else(ApiError::no_such_job)
+}
+
+/// Job with the alias in the path.
+pub(super) async fn find_alias(call: &Call, tenant: Tenant) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
+    let Some(id) = call.engine.find_alias(&tenant, call.param(0)).await? else { return Ok(None) };
+    Ok(call.engine.get_one(&tenant, id).await?.map(|job| (tenant, job)))
 }
 
 pub(super) async fn find_id(

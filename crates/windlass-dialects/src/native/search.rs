@@ -98,6 +98,7 @@ impl Search {
                     *(if older { &mut search.older_than_ms } else { &mut search.younger_than_ms }) = Some(ms);
                 }
                 Word::Id(id) => search.add_ids([id].into()),
+                Word::Text if !is_quoted && unknown_key(&word).is_some() => return Err(no_such_key(&word)),
                 Word::Field(..) | Word::Text => search.texts.push(word.as_str().into()),
             }
         }
@@ -412,6 +413,24 @@ impl Word<'_> {
         }
         FIELDS.iter().find(|known| **known == field).map_or(Word::Text, |known| Word::Field(known, value))
     }
+}
+
+/// Key of a word that looks like `key:value` and that no field has. Times, URLs and words with capitals are
+/// text.
+fn unknown_key(word: &str) -> Option<&str> {
+    let (key, value) = word.split_once(':')?;
+    let looks_like_a_key = key == "args."
+        || !key.is_empty() && key.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
+    (looks_like_a_key && !value.is_empty() && !value.starts_with("//") && !FIELDS.contains(&key))
+        .then_some(key)
+}
+
+fn no_such_key(word: &str) -> ApiError {
+    let (key, known) = (unknown_key(word).unwrap_or(word), FIELDS.join(", "));
+    ApiError::bad_request(format!(
+        "unknown search key `{key}`; the keys are {known} and args.PATH, each with a colon, and age> and \
+         age<; to search for the text, write it in quotes: \"{word}\""
+    ))
 }
 
 /// Splits at blanks. Quotes keep blanks together, and a backslash inside them escapes the next character. The flag

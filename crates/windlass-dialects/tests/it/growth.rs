@@ -46,7 +46,7 @@ const JOB: &str = "/sidejob/jobs/{id}/{side}/{port}/{operation}";
 #[rustfmt::skip]
 const BODIES: &[(&str, &str, Bodies)] = &[
     ("POST", "/api/v1/jobs", &[r##"{"jobs":[<{"name":"n","unique":"u#","tags":["t#"]}>]}"##, r##"{"name":"n","payload":[<#>]}"##, r##"{"name":"n","tags":[<"#">]}"##, r##"{"jobs":[<{"name":"n#","alias":"a#"}>]}"##]),
-    ("POST", "/api/v1/jobs/bulk", &[r##"{"action":"retry","ids":[<#>]}"##, r##"{"action":"retry","search":"<a:#>"}"##]),
+    ("POST", "/api/v1/jobs/bulk", &[r##"{"action":"retry","ids":[<#>]}"##, r##"{"action":"retry","search":"<a#>"}"##]),
     ("POST", "/api/v1/claim", &[r##"{"queues":[<"q#">]}"##, r##"{"name":"<a*>"}"##]),
     ("POST", "/api/v1/settle", &[r##"{"settle":[<{"id":#1,"token":1,"outcome":"finish","result":[#]}>]}"##, r##"{"settle":[{"id":1,"token":1,"outcome":"fail","backtrace":[<"line #">]}]}"##]),
     ("POST", "/api/v1/extend", &[r##"{"extend":[<{"id":#1,"token":1}>]}"##]),
@@ -57,7 +57,7 @@ const BODIES: &[(&str, &str, Bodies)] = &[
     ("POST", "/api/v1/jobs/{id}/cancel", &[]),
     ("POST", "/api/v1/jobs/{id}/retry", &[]),
     ("POST", "/api/v1/jobs/{id}/run", &[]),
-    ("POST", "/api/v1/jobs/{id}/clone", &[]),
+    ("POST", "/api/v1/jobs/{id}/clone", &[r##"{"payload":{<"k#":#>}}"##]),
     ("POST", "/api/v1/queues/{queue}/pause", &[]),
     ("POST", "/api/v1/queues/{queue}/resume", &[]),
     ("PUT", "/api/v1/limits/{id}", &[r##"{"matcher":{"any":[<{"name":"#"}>]},"rate":1}"##, r##"{"matcher":{"arg":["a"],"op":"in","value":[<#>]},"concurrency":1}"##]),

@@ -244,3 +244,63 @@ async fn claims_choose_by_queue_name_and_priority() {
     assert_eq!(claim(r#"{"names":["d","e"]}"#).await, "d");
     assert_eq!(server.post("/api/v1/claim", r#"{"name":"a","names":["b"]}"#).await.status, 400);
 }
+
+#[tokio::test]
+async fn every_call_on_a_job_takes_its_alias() {
+    let server = TestServer::open().await;
+    server.post("/api/v1/jobs", r#"{"name":"a","alias":"order 7/b","delay_ms":60000}"#).await;
+    let path = "/api/v1/jobs/order%207%2Fb";
+    assert_eq!(server.get(path).await.json()["id"], 1);
+    assert_eq!(server.call("PATCH", path, r#"{"priority":4}"#).await.json()["priority"], 4);
+    for (below, state) in [("/run", "ready"), ("/cancel", "cancelled"), ("/retry", "ready")] {
+        assert_eq!(server.post(&format!("{path}{below}"), "").await.json()["state"], state, "{below}");
+    }
+    for below in ["/children", "/family"] {
+        assert_eq!(server.get(&format!("{path}{below}")).await.status, 200, "{below}");
+    }
+    assert_eq!(server.get(&format!("{path}/result")).await.status, 202);
+    assert_eq!(server.call("DELETE", path, "").await.json()["id"], 1);
+    assert_eq!(server.get(path).await.status, 404);
+    // A number is an id, even if another job has it as its alias.
+    server.post("/api/v1/jobs", r#"{"jobs":[{"name":"b"},{"name":"c","alias":"2"}]}"#).await;
+    assert_eq!(server.get("/api/v1/jobs/2").await.json()["name"], "b");
+    assert_eq!(server.get("/api/v1/aliases/2").await.json()["name"], "c");
+}
+
+#[tokio::test]
+async fn a_clone_is_a_job_of_its_own_with_the_same_work() {
+    let server = TestServer::open().await;
+    let original = json!({
+        "name": "mail", "queue": "out", "payload": {"to": "ann"}, "priority": 3, "retry": 2, "tags": ["vip"],
+        "alias": "first", "unique": "k", "repeat": "every 5m", "lease_ms": 5_000,
+    });
+    server.post("/api/v1/jobs", &original.to_string()).await;
+    let cloned = server.post("/api/v1/jobs/1/clone", "").await;
+    assert_eq!((cloned.status, cloned.json()["id"].as_u64()), (201, Some(2)), "{}", cloned.text());
+    let job = server.get("/api/v1/jobs/2").await.json();
+    for key in ["name", "queue", "payload", "priority", "tags"] {
+        assert_eq!(job[key], original[key], "{key}");
+    }
+    assert_eq!((&job["max_attempts"], &job["attempts"]), (&json!(2), &json!(0)));
+    for key in ["alias", "unique", "repeat", "parent"] {
+        assert_eq!(job[key], Value::Null, "{key}");
+    }
+    let changes = r#"{"payload":{"to":"bob"},"queue":"later","delay_ms":60000,"priority":-1}"#;
+    assert_eq!(server.post("/api/v1/jobs/first/clone", changes).await.json()["id"], 3);
+    let job = server.get("/api/v1/jobs/3").await.json();
+    assert_eq!((&job["payload"], &job["queue"]), (&json!({"to": "bob"}), &json!("later")));
+    assert_eq!(job["priority"], -1);
+    assert!(job["run_at"].as_i64() >= job["created_at"].as_i64().map(|at| at + 60_000), "{job}");
+}
+
+#[tokio::test]
+async fn retry_starts_a_completed_job_again() {
+    let server = TestServer::open().await;
+    let (id, token) = server.claimed(r#"{"name":"a","retry":1}"#).await;
+    let settle = json!({"settle":[{"id":id,"token":token,"outcome":"finish","result":1}]});
+    server.post("/api/v1/settle", &settle.to_string()).await;
+    let again = server.post(&format!("/api/v1/jobs/{id}/retry"), "").await.json();
+    assert_eq!((&again["state"], &again["attempts"]), (&json!("ready"), &json!(0)));
+    let job = server.post("/api/v1/claim", r#"{"name":"a"}"#).await.json()["jobs"][0].clone();
+    assert_eq!((&job["id"], &job["attempt"]), (&json!(id), &json!(1)));
+}

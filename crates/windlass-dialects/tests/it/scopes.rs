@@ -217,6 +217,7 @@ const CALLS: &[(&str, &str, &str, How)] = &[
     ("POST", "/api/v1/jobs/<job>/retry", "", Unknown),
     ("POST", "/api/v1/jobs/<job>/run", "", Unknown),
     ("POST", "/api/v1/jobs/<job>/clone", "", Unknown),
+    ("GET", "/api/v1/jobs/<alias>", "", Unknown),
     ("GET", "/api/v1/aliases/<alias>", "", Unknown),
     ("GET", "/api/v1/queues", "<job>", Less),
     ("POST", "/api/v1/queues/b/pause", "", Forbidden),

@@ -1,10 +1,11 @@
 //! `POST /api/v1/jobs/{id}/clone`: pushes a new job with the specification of another.
 
-use crate::codec::Text;
-use crate::native::commands::run_at;
+use crate::codec::{Raw, Text};
+use crate::native::commands::{payload, run_at};
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::{Body, find};
+use crate::native::schema::FormatWord;
 use crate::native::wire::{Id, When};
 use crate::route::{Call, Examples};
 use ::http::StatusCode;
@@ -12,10 +13,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use windlass_core::names::NAME_BYTES_MAX;
-use windlass_core::{Extras, JobSpec, Policy, Queue};
+use windlass_core::{Extras, Format, JobSpec, Policy, Queue};
 use windlass_engine::{Push, Pushed, RunAt};
 
-pub(super) const EXAMPLES: Examples = &[("later", "a copy that runs in a minute", r#"{"delay_ms":60000}"#)];
+pub(super) const EXAMPLES: Examples = &[
+    ("later", "a copy that runs in a minute", r#"{"delay_ms":60000}"#),
+    ("changed", "a copy with another payload", r#"{"payload":{"to":"bob"}}"#),
+];
 
 /// Options of a clone.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
@@ -31,6 +35,16 @@ pub(super) struct CloneAsk<'a> {
     #[serde(borrow)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub queue: Option<Text<'a>>,
+    /// Priority; that of the job if omitted.
+    pub priority: Option<i32>,
+    /// Payload; that of the job if omitted.
+    #[serde(borrow)]
+    pub payload: Option<Raw<'a>>,
+    /// Payload that is not JSON, in base64.
+    #[serde(borrow)]
+    pub payload_base64: Option<Text<'a>>,
+    #[schemars(with = "Option<FormatWord>")]
+    pub format: Option<Format>,
 }
 
 /// Clone of a job.
@@ -47,9 +61,14 @@ pub(super) async fn clone(mut call: Call) -> Answer {
     let ask: CloneAsk<'_> = body.read_or_default()?;
     let at = run_at(ask.run_at, ask.delay_ms).map_err(ApiError::bad_request)?;
     let queue = ask.queue.as_ref().map(|queue| Queue::new(queue)).transpose()?;
+    let payload =
+        payload(ask.payload, ask.payload_base64.as_ref(), ask.format).map_err(ApiError::bad_request)?;
     let (tenant, job) = find(&call).await?;
+    let mut push = push_of(&job.spec, queue, at);
+    push.payload = payload.unwrap_or(push.payload);
+    push.priority = ask.priority.unwrap_or(push.priority);
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    let mut pushed = engine.push(&tenant, vec![push_of(&job.spec, queue, at)]).await?;
+    let mut pushed = engine.push(&tenant, vec![push]).await?;
     match pushed.pop() {
         Some(Pushed::New(id) | Pushed::Existing(id)) => {
             reply(&call, StatusCode::CREATED, 64, &Cloned { id: Id(id), from: Id(job.id) })

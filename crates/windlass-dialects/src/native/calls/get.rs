@@ -2,7 +2,7 @@
 
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
-use crate::native::request::{find, one_tenant, reply_encoding};
+use crate::native::request::{find, find_alias, one_tenant, reply_encoding};
 use crate::native::views::{JobView, RunConditions};
 use crate::route::Call;
 use ::http::StatusCode;
@@ -15,10 +15,8 @@ pub(super) async fn get(call: Call) -> Answer {
 }
 
 pub(super) async fn get_by_alias(call: Call) -> Answer {
-    let tenant = one_tenant(&call)?;
-    let engine = &call.engine;
-    let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
-    let job = engine.get_one(&tenant, id).await?.ok_or_else(ApiError::no_such_job)?;
+    let found = find_alias(&call, one_tenant(&call)?).await?;
+    let (tenant, job) = found.ok_or_else(ApiError::no_such_job)?;
     show(&call, &tenant, &job).await
 }
 

@@ -28,10 +28,27 @@ fn fields_go_to_the_store_and_the_longest_text_with_them() {
 
 #[test]
 fn what_looks_like_a_field_and_is_none_is_text() {
-    for text in ["http://x", "state:", "age:5", "args.:x", "foo:bar"] {
+    for text in ["http://x", "state:", "12:30", "Error:x", "a-b:c", "\"foo:bar\"", "\"state:failed\""] {
         let search = parse(text).unwrap();
-        assert_eq!(search.filter.text.as_deref(), Some(text));
+        assert_eq!(search.filter.text.as_deref(), Some(text.trim_matches('"')));
         assert!(search.looks_into_payloads());
+    }
+}
+
+#[test]
+fn a_key_that_does_not_exist_is_refused_with_the_keys_there_are() {
+    for (text, key) in [
+        ("stat:failed", "stat"),
+        ("foo:bar", "foo"),
+        ("user_id:42", "user_id"),
+        ("age:5", "age"),
+        ("args.:x", "args."),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert_eq!((error.status.as_u16(), error.code), (400, "bad_request"), "{text}");
+        for part in [&format!("`{key}`"), "state, queue,", "args.PATH", "age>", &format!("\"{text}\"")] {
+            assert!(error.message.contains(part), "{part}: {}", error.message);
+        }
     }
 }
 
