@@ -15,8 +15,8 @@ use std::time::Duration;
 pub const EXIT_RETRY: i32 = 75;
 /// Largest result that a server accepts by default.
 pub const RESULT_BYTES_MAX: usize = 16 << 20;
-/// Bytes at the end of stderr that become the error message.
-const MESSAGE_BYTES_MAX: usize = 4096;
+/// Bytes at the end of stderr that are kept: the backtrace of a failure.
+const STDERR_BYTES_MAX: usize = 32 * 1024;
 /// Longest line; longer ones are processed in pieces.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time to wait for the end of output after the exit; the remaining processes have been killed.
@@ -197,7 +197,7 @@ fn read_messages(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>
         watch.message(String::from_utf8_lossy(&piece).trim_end());
         let mut tail = lock(into);
         tail.extend_from_slice(&piece);
-        let surplus = tail.len().saturating_sub(MESSAGE_BYTES_MAX);
+        let surplus = tail.len().saturating_sub(STDERR_BYTES_MAX);
         tail.drain(..surplus);
     }
 }
@@ -268,10 +268,10 @@ mod tests {
     #[test]
     fn only_the_end_of_standard_error_is_kept() {
         let into = Mutex::default();
-        let text = "x".repeat(10_000) + "the end";
+        let text = "x".repeat(2 * STDERR_BYTES_MAX) + "the end";
         read_messages(text.as_bytes(), &Notes::default(), &into);
         let kept = lock(&into).clone();
-        assert_eq!(kept.len(), MESSAGE_BYTES_MAX);
+        assert_eq!(kept.len(), STDERR_BYTES_MAX);
         assert!(kept.ends_with(b"the end"));
     }
 }

@@ -87,11 +87,12 @@ impl Tour {
     fn failing_job(&mut self) -> Outcome {
         self.title("A failed attempt is retried")?;
         self.windlass(&["push", "flaky", "--retry", "3"])?;
-        let script = "[ $WINDLASS_JOB_ATTEMPT = 2 ] || { echo the network is down >&2; exit 75; }";
+        let script = "[ $WINDLASS_JOB_ATTEMPT = 2 ] || { echo the network is down >&2; exit 1; }";
         let work = ["work", "flaky", "--once", "--retry-delay", "300ms", "--", "sh", "-c", script];
         self.windlass(&work)?;
         self.tell(
-            "Exit code 75 means: retry later. When the delay is over, a worker can claim the job again.",
+            "An exit code other than 0 is a failed attempt. When the delay is over, a worker can claim the job \
+             again.",
         )?;
         self.windlass(&work)?;
         self.tell("The job is completed, and the failed attempt is recorded:")?;

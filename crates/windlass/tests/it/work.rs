@@ -1,5 +1,6 @@
 use crate::server::{Server, ended, eventually};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 
 fn spawn(server: &Server, args: &[&str]) -> Child {
@@ -14,18 +15,70 @@ fn until_state(server: &Server, id: u64, state: &str) {
 fn exit_codes_decide_what_becomes_of_the_job() {
     let server = Server::start(&[]);
     let work = |name: &str, script: &str| server.run(&["work", name, "--once", "--", "sh", "-c", script]);
-    for name in ["good", "again", "bad"] {
-        server.run(&["push", name]).ok();
+    for name in ["good", "again", "bad", "killed", "hopeless", "last"] {
+        server.run(&["push", name, "--retry", if name == "last" { "1" } else { "3" }]).ok();
     }
     work("good", "exit 0").ok();
     assert_eq!(server.state_of(1), "completed");
-    work("again", "echo later >&2; exit 75").ok();
+
+    // 75: another attempt that does not count.
+    let ran = work("again", "echo later >&2; exit 75");
+    assert!(ran.stderr.contains("asks for another attempt: later; next attempt in"), "{ran:?}");
+    assert!(ran.stderr.contains("0 finished, 0 failed, 1 to run again"), "{ran:?}");
     let job = server.job(2);
-    assert_eq!((job["state"].as_str(), job["errors"][0]["message"].as_str()), (Some("ready"), Some("later")));
-    work("bad", "echo first >&2; echo last >&2; exit 7").ok();
+    assert_eq!((job["attempts"].as_i64(), &job["errors"]), (Some(0), &Value::Null), "{job}");
+    assert!(job["run_at"].as_i64() > job["started_at"].as_i64().map(|at| at + 5_000), "no busy loop: {job}");
+    assert_eq!(job["log"]["lines"][0]["text"], "later");
+
+    // Any other code and a signal: a failed attempt, retried by the rules of the job.
+    let ran = work("bad", "echo first >&2; echo last >&2; exit 7");
+    assert!(ran.stderr.contains("failed: last; next attempt in"), "{ran:?}");
     let job = server.job(3);
-    assert_eq!((job["state"].as_str(), job["exit_code"].as_i64()), (Some("failed"), Some(7)));
-    assert_eq!(job["message"], "first\nlast");
+    assert_eq!((job["attempts"].as_i64(), job["state"].as_str()), (Some(1), Some("retrying")), "{job}");
+    assert_eq!((job["exit_code"].as_i64(), job["message"].as_str()), (Some(7), Some("last")));
+    assert_eq!(job["errors"][0]["backtrace"], json!(["first", "last"]));
+    let page = server.run(&["job", "3"]).ok();
+    assert!(page.contains("attempt 1") && page.contains("first") && page.contains("retrying"), "{page}");
+    work("killed", "kill -9 $$").ok();
+    let job = server.job(4);
+    assert_eq!(job["attempts"], 1);
+    assert_eq!(job["errors"][0]["message"], "killed by signal 9");
+
+    // 65: the job fails for good, although attempts are left.
+    let ran = work("hopeless", "echo bad address >&2; exit 65");
+    assert!(ran.stderr.contains("failed: bad address; no other attempt follows"), "{ran:?}");
+    let job = server.job(5);
+    assert_eq!((job["state"].as_str(), job["exit_code"].as_i64()), (Some("failed"), Some(65)));
+
+    // The last attempt fails the job.
+    work("last", "exit 7").ok();
+    assert_eq!(server.state_of(6), "failed");
+}
+
+#[test]
+fn fatal_exit_codes_can_be_chosen() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job", "1\n2", "--lines"]).ok();
+    let work = |codes: &str, script: &str| {
+        server.run(&["work", "job", "--once", "--fatal-exit-codes", codes, "--", "sh", "-c", script]).ok();
+    };
+    work("3,4", "exit 4");
+    assert_eq!(server.state_of(1), "failed");
+    work("none", "exit 65");
+    assert_ne!(server.state_of(2), "failed");
+}
+
+#[test]
+fn ended_runs_are_told_as_json() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job", "0\n65\n75", "--lines"]).ok();
+    let script = "exit $(cat)";
+    let text = server.run(&["work", "job", "--drain", "--json", "--quiet", "--", "sh", "-c", script]).ok();
+    let runs: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let outcomes: Vec<(u64, &str)> =
+        runs.iter().map(|run| (run["id"].as_u64().unwrap(), run["outcome"].as_str().unwrap())).collect();
+    assert_eq!(outcomes, [(1, "finished"), (2, "failed"), (3, "again")]);
+    assert_eq!(runs[1]["message"], "failed: exit code 65; no other attempt follows");
 }
 
 #[test]
@@ -60,20 +113,26 @@ fn a_result_that_the_server_does_not_take_fails_the_job_and_says_why() {
 #[test]
 fn a_failed_job_can_be_retried_by_hand() {
     let server = Server::start(&[]);
-    server.run(&["push", "job"]).ok();
+    server.run(&["push", "job", "--retry", "1"]).ok();
     server.run(&["work", "job", "--once", "--", "false"]).ok();
+    assert_eq!(server.state_of(1), "failed");
     assert_eq!(server.run(&["job", "1", "retry"]).ok(), "job 1 is ready");
     server.run(&["work", "job", "--once", "--", "true"]).ok();
     assert_eq!(server.state_of(1), "completed");
+    // Also a completed one, as its help says.
+    assert_eq!(server.run(&["job", "1", "retry"]).ok(), "job 1 is ready");
+    assert_eq!(server.job(1)["attempts"], 0);
+    server.run(&["work", "job", "--once", "--", "echo", "again"]).ok();
+    assert_eq!(server.run(&["job", "1", "result"]).ok(), "again");
 }
 
 #[test]
-fn with_retry_failures_any_exit_code_is_tried_again_up_to_the_bound() {
+fn a_failure_is_tried_again_up_to_the_bound() {
     let server = Server::start(&[]);
     server.run(&["push", "job", "--retry", "2"]).ok();
-    let args = ["work", "job", "--once", "--retry-failures", "--retry-delay", "1ms", "--", "false"];
+    let args = ["work", "job", "--once", "--retry-delay", "1ms", "--", "false"];
     server.run(&args).ok();
-    assert_eq!(server.state_of(1), "ready");
+    assert_ne!(server.state_of(1), "failed");
     server.run(&args).ok();
     assert_eq!(server.state_of(1), "failed");
 }
@@ -169,7 +228,7 @@ fn leases_are_kept_alive_longer_than_they_last() {
 #[test]
 fn a_command_that_takes_too_long_is_stopped_and_its_job_fails() {
     let server = Server::start(&[]);
-    server.run(&["push", "slow"]).ok();
+    server.run(&["push", "slow", "--retry", "1"]).ok();
     server.run(&["work", "slow", "--once", "--timeout", "100ms", "--", "sleep", "600"]).ok();
     let job = server.job(1);
     assert_eq!(job["state"], "failed");

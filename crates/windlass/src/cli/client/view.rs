@@ -1,5 +1,7 @@
 //! Display of jobs on a terminal: table rows and single pages.
 
+mod failures;
+
 use crate::fault::Outcome;
 use crate::human_time;
 use crate::output::{self, Colour, Style, Table};
@@ -40,13 +42,24 @@ fn when(job: &Value, now_ms: i64) -> String {
 /// Most useful text for a cell: error, progress or payload.
 fn what(job: &Value) -> String {
     let state = job["state"].as_str().unwrap_or_default();
-    let message = job["message"].as_str().or(job["error"].as_str()).filter(|text| !text.is_empty());
-    match (state, message, job["progress"]["percent"].as_u64()) {
-        ("failed" | "retrying", Some(message), _) => message.to_string(),
+    match (state, failure(job), job["progress"]["percent"].as_u64()) {
+        ("failed" | "retrying", Some(message), _) => message,
         ("running", _, Some(percent)) => {
             format!("{percent}% {}", output::plain(&job["progress"]["note"])).trim_end().to_string()
         }
         _ => payload(job),
+    }
+}
+
+/// Class and message of the last failure.
+fn failure(job: &Value) -> Option<String> {
+    let [class, message, error] = ["class", "message", "error"].map(|key| output::plain(&job[key]));
+    let message = if message.is_empty() { error } else { message };
+    match (class.is_empty() || message.starts_with(&class), message.is_empty()) {
+        (true, true) => None,
+        (true, false) => Some(message),
+        (false, true) => Some(class),
+        (false, false) => Some(format!("{class}: {message}")),
     }
 }
 
@@ -88,14 +101,10 @@ pub(crate) fn job_page(job: &Value, now_ms: i64) -> Outcome {
     if let Some(percent) = job["progress"]["percent"].as_u64() {
         field(style, "progress", &format!("{percent}% {}", output::plain(&job["progress"]["note"])))?;
     }
+    failures::print(style, job, now_ms)?;
     field(style, "payload", &payload(job))?;
-    for key in ["result", "message", "error", "code", "exit_code"] {
+    for key in ["result", "code", "exit_code"] {
         field(style, &key.replace('_', " "), &output::plain(&job[key]))?;
-    }
-    for failure in job["errors"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        let at = failure["at"].as_i64().map(human_time::show_time).unwrap_or_default();
-        let text = format!("{at}  {}", output::plain(&failure["message"]));
-        field(style, &format!("attempt {}", output::plain(&failure["attempt"])), &text)?;
     }
     history(style, job)?;
     log(style, job)

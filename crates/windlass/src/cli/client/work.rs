@@ -6,22 +6,24 @@
 mod guard;
 mod held;
 mod process;
+mod stderr;
+mod verdict;
 
 use crate::client::{Client, ClientError, Interrupter, ServerArgs};
 use crate::fault::{Fault, Outcome};
 use crate::human_time;
 use crate::output;
 use clap::Args;
-use held::{Counted, Held, Run, Stop, Table};
+use held::{Counted, Held, Run, Table};
 use process::Job;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use windlass_runners::process::{EXIT_RETRY, ProcessEnd, RESULT_BYTES_MAX};
+use verdict::{Entry, Failure, FatalCodes, Settled, Verdict};
+use windlass_runners::process::ProcessEnd;
 
 /// Duration of one long-poll claim: long enough to be cheap, short enough for proxies that cut idle
 /// connections.
@@ -39,15 +41,18 @@ const OFFER_FOR: Duration = Duration::from_secs(300);
 /// result (JSON if it parses as JSON, otherwise text), except lines `::progress PERCENT NOTE`, which report progress.
 /// The last lines of standard error are stored in the log of the job.
 ///
-/// Exit code 0 finishes the job. Exit code 75 fails the attempt and retries the job later, within its attempts. Any other
-/// exit code fails the job without a retry (see --retry-failures), with the end of standard error as the message.
-/// WINDLASS_TOKEN is removed from the environment of the command.
+/// Exit code 0 finishes the job. 75 asks for another attempt, which does not count as a failure; it follows 10 seconds later
+/// (--retry-delay). 65 fails the job for good (--fatal-exit-codes). Any other exit code, a death by a signal or an exceeded
+/// --timeout is a failed attempt: the job is retried by its own rules (push --retry) and fails when no attempt is left. The
+/// end of standard error is kept as the backtrace of the failure; its message is the exception that it names, or the last
+/// line. WINDLASS_TOKEN is removed from the environment of the command.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass work mail -- ./send-mail
   windlass work '*' --queue reports --concurrency 8 -- python3 report.py
-  windlass work resize --drain -- sh -c 'convert - -resize 50% out.png'")]
+  windlass work resize --drain -- sh -c 'convert - -resize 50% out.png'
+  windlass work import --fatal-exit-codes 65,70 -- ./import-row")]
 pub(crate) struct WorkArgs {
     /// Pattern of the job names to claim, with *, ? and [a-z]
     #[arg(value_name = "GLOB")]
@@ -64,18 +69,18 @@ pub(crate) struct WorkArgs {
     /// Lease: without a heartbeat for this long, the server gives the job to another worker
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = human_time::parse_duration_ms)]
     lease: i64,
-    /// Time limit of the command; a job that exceeds it fails
+    /// Time limit of the command; an attempt that exceeds it fails
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     timeout: Option<i64>,
     /// Time between SIGTERM and SIGKILL when a command is stopped
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = human_time::parse_duration_ms)]
     grace: i64,
-    /// Delay before the retry after exit code 75 [default: the backoff of the job]
+    /// Delay before the next attempt [default: 10s after exit code 75, the backoff of the job after a failure]
     #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
     retry_delay: Option<i64>,
-    /// Retry after any non-zero exit code, as after 75
-    #[arg(long)]
-    retry_failures: bool,
+    /// Exit codes that fail the job for good, separated by commas, or none
+    #[arg(long, value_name = "CODES", default_value = "65", value_parser = FatalCodes::parse)]
+    fatal_exit_codes: FatalCodes,
     /// Exit after one job
     #[arg(long, conflicts_with = "drain")]
     once: bool,
@@ -88,6 +93,9 @@ pub(crate) struct WorkArgs {
     /// Print errors only
     #[arg(long, short)]
     quiet: bool,
+    /// Print a JSON object per ended run on standard output
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -109,10 +117,10 @@ pub(crate) fn run(args: WorkArgs) -> Outcome {
     table.wait_until_empty();
     table.close();
     let _ = keeper.join();
-    let (finished, failed) = table.tally();
+    let tally = table.tally();
     table.take_trouble().map_or(Ok(()), Err)?;
     outcome?;
-    note(table.quiet, format!("{finished} finished, {failed} failed"));
+    note(table.quiet, tally);
     Ok(())
 }
 
@@ -210,7 +218,7 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
     if let ProcessEnd::NotStarted(reason) = &ended {
         table.give_up(Fault::failed(reason.clone()));
     }
-    let verdict = verdict(ended, table.why_stopped(run), args);
+    let verdict = Verdict::of(ended, table.why_stopped(run), &args.fatal_exit_codes);
     let counted = verdict.counted();
     let messages = table.last_messages(run);
     if !messages.is_empty() && !matches!(verdict, Verdict::Lost) {
@@ -218,120 +226,38 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
         let _ = client.post(&held::log_path(job.id), &held::log_body(&job.token, &messages));
     }
     let words = verdict.words();
-    let (words, counted) = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
-        None | Some(Ok(())) => (words, counted),
-        Some(Err(NotTaken::TooLarge)) => (without_result(&job, args, table, &mut client), Counted::Failed),
+    let entry = verdict.entry(&job, args.retry_delay);
+    let (words, counted) = match entry.map(|entry| offer(&mut client, &entry, table)) {
+        None => (words, counted),
+        Some(Ok(settled)) => (settled.words(words, counted, human_time::now_ms()), counted),
+        Some(Err(NotTaken::TooLarge)) => (without_result(&job, table, &mut client), Counted::Failed),
         Some(Err(NotTaken::Otherwise(reason))) => (format!("{words}, but {reason}"), counted),
     };
     note(table.quiet, format!("job {} {} {}", job.id, output::harmless(&job.name), output::harmless(&words)));
+    if args.json {
+        // A closed output is no reason to stop working.
+        let _ = output::say(ended_run(&job, counted, &words).to_string());
+    }
     table.remove(run, counted);
 }
 
+/// Line of `--json` for one run.
+fn ended_run(job: &Job, counted: Counted, words: &str) -> Value {
+    json!({
+        "id": job.id, "name": job.name, "queue": job.queue, "attempt": job.attempt,
+        "outcome": counted.as_str(), "message": words,
+    })
+}
+
 /// Fails a job whose result the server refuses as too large, instead of holding it until the lease expires.
-fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client) -> String {
+fn without_result(job: &Job, table: &Table, client: &mut Client) -> String {
     let message = "the result is larger than the server's limit (limits.payload_bytes)".to_string();
-    let failed = Verdict::Fail { message, exit_code: Some(0), again: false };
+    let failed = Verdict::Fail(Failure::new(message, Some(0), true));
     let words = failed.words();
-    match failed.entry(job, args).map(|entry| offer(client, &entry, table)) {
-        None | Some(Ok(())) => words,
+    match failed.entry(job, None).map(|entry| offer(client, &entry, table)) {
+        None | Some(Ok(_)) => words,
         Some(Err(NotTaken::TooLarge)) => format!("{words}, but the server did not accept the report"),
         Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
-    }
-}
-
-/// Outcome of a run.
-enum Verdict {
-    Finish(Option<Box<RawValue>>),
-    Fail {
-        message: String,
-        exit_code: Option<i32>,
-        again: bool,
-    },
-    GiveBack,
-    /// The lease is lost, and another worker has the job.
-    Lost,
-}
-
-fn verdict(ended: ProcessEnd, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
-    let fail = |message: String, again: bool| Verdict::Fail { message, exit_code: None, again };
-    match (stopped, ended) {
-        (Some(Stop::LeaseLost), _) => Verdict::Lost,
-        (Some(Stop::Leaving), _) | (None, ProcessEnd::NotStarted(_)) => Verdict::GiveBack,
-        (Some(Stop::Cancelled) | None, ProcessEnd::Code { code: 0, stdout, .. }) => {
-            Verdict::Finish(process::result_of(&stdout))
-        }
-        (Some(Stop::Cancelled), _) => fail("cancelled".to_string(), false),
-        (Some(Stop::TimedOut), _) => {
-            fail("exceeded its time limit (--timeout)".to_string(), args.retry_failures)
-        }
-        (None, ProcessEnd::TooMuch) => {
-            fail(format!("standard output exceeded {RESULT_BYTES_MAX} bytes"), false)
-        }
-        (None, ProcessEnd::Code { code, stderr, .. }) => {
-            let message = if stderr.is_empty() { format!("exit code {code}") } else { stderr };
-            let again = code == EXIT_RETRY || args.retry_failures;
-            Verdict::Fail { message, exit_code: Some(code), again }
-        }
-        // Killed from outside or crashed (out of memory, for example): retry within the job's attempts.
-        (None, ProcessEnd::Signal { signal, stderr }) => {
-            fail(format!("killed by signal {signal} {stderr}").trim_end().to_string(), true)
-        }
-    }
-}
-
-#[derive(Serialize, Default)]
-struct Entry {
-    id: u64,
-    token: Value,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay_ms: Option<i64>,
-}
-
-impl Verdict {
-    fn counted(&self) -> Counted {
-        match self {
-            Verdict::Finish(_) => Counted::Finished,
-            Verdict::Fail { .. } => Counted::Failed,
-            Verdict::GiveBack | Verdict::Lost => Counted::Released,
-        }
-    }
-
-    /// Text for the worker's output.
-    fn words(&self) -> String {
-        match self {
-            Verdict::Finish(_) => "finished".to_string(),
-            Verdict::Fail { message, again: true, .. } => format!("failed, will be retried: {message}"),
-            Verdict::Fail { message, again: false, .. } => format!("failed: {message}"),
-            Verdict::GiveBack => "released".to_string(),
-            Verdict::Lost => "stopped: lease lost to another worker".to_string(),
-        }
-    }
-
-    /// Entry of a settle request. `None`: there is nothing to report.
-    fn entry(self, job: &Job, args: &WorkArgs) -> Option<Entry> {
-        let entry = Entry { id: job.id, token: job.token.clone(), ..Entry::default() };
-        Some(match self {
-            Verdict::Finish(result) => Entry { outcome: "finish", result, ..entry },
-            Verdict::Fail { message, exit_code, again } => Entry {
-                outcome: "fail",
-                message: Some(message),
-                exit_code,
-                retry: (!again).then_some(false),
-                delay_ms: args.retry_delay.filter(|_| again),
-                ..entry
-            },
-            Verdict::GiveBack => Entry { outcome: "release", ..entry },
-            Verdict::Lost => return None,
-        })
     }
 }
 
@@ -341,12 +267,14 @@ enum NotTaken {
 }
 
 /// Reports an outcome, and retries while the server is unreachable and no shutdown is urgent.
-fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTaken> {
+fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<Settled, NotTaken> {
     let started = std::time::Instant::now();
     let mut away = AWAY_FIRST;
     loop {
         match client.post("/api/v1/settle", &BTreeMap::from([("settle", [entry])])) {
-            Ok(answer) if answer["settled"][0]["ok"] == true => return Ok(()),
+            Ok(mut answer) if answer["settled"][0]["ok"] == true => {
+                return Ok(serde_json::from_value(answer["settled"][0].take()).unwrap_or_default());
+            }
             Ok(answer) => {
                 let error = &answer["settled"][0]["error"];
                 return Err(match error["code"] == "payload_too_large" {

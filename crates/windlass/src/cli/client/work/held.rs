@@ -91,13 +91,15 @@ struct State {
     started: u64,
     finished: u64,
     failed: u64,
+    /// Runs that asked for another attempt.
+    again: u64,
     /// Runs that were released or lost.
     released: u64,
 }
 
 impl State {
     fn ends(&self) -> u64 {
-        self.finished + self.failed + self.released
+        self.finished + self.failed + self.again + self.released
     }
 }
 
@@ -106,7 +108,19 @@ impl State {
 pub(super) enum Counted {
     Finished,
     Failed,
+    Again,
     Released,
+}
+
+impl Counted {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Counted::Finished => "finished",
+            Counted::Failed => "failed",
+            Counted::Again => "again",
+            Counted::Released => "released",
+        }
+    }
 }
 
 pub(super) struct Table {
@@ -190,6 +204,7 @@ impl Table {
             match counted {
                 Counted::Finished => state.finished += 1,
                 Counted::Failed => state.failed += 1,
+                Counted::Again => state.again += 1,
                 Counted::Released => state.released += 1,
             }
         });
@@ -280,9 +295,13 @@ impl Table {
         self.change(|state| state.closed = true);
     }
 
-    pub(super) fn tally(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.finished, state.failed)
+    /// Summary of the ended runs.
+    pub(super) fn tally(&self) -> String {
+        let State { finished, failed, again, .. } = *self.lock();
+        match again {
+            0 => format!("{finished} finished, {failed} failed"),
+            again => format!("{finished} finished, {failed} failed, {again} to run again"),
+        }
     }
 }
 

@@ -17,9 +17,9 @@ pub(super) struct Job {
     pub token: Value,
     pub name: String,
     #[serde(default)]
-    queue: String,
+    pub queue: String,
     #[serde(default)]
-    attempt: u64,
+    pub attempt: u64,
     #[serde(default)]
     priority: i64,
     #[serde(default)]
