@@ -1,10 +1,12 @@
 //! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `compact`,
 //! `copy` and `report` are clients of the native API and could run on another machine.
 
+mod anywhere;
 mod bench;
 mod client;
 mod completions;
 pub(crate) mod config;
+mod confirm;
 mod demo;
 mod internal;
 mod man;
@@ -18,7 +20,7 @@ mod tests;
 
 use crate::fault::Outcome;
 use crate::serve;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Windlass is a job server. It stores jobs durably, leases each job to one worker at a time, and retries failed
 /// attempts.
@@ -31,12 +33,21 @@ Examples:
   windlass                                    start a server on 127.0.0.1:7373
   windlass push hello '{\"to\":\"you\"}'          push a job
   windlass work hello -- cat                  claim jobs and run a command for each
-  windlass demo                               guided tour on a temporary server")]
+  windlass demo                               guided tour on a temporary server
+
+The client commands accept --server, --token, --ca and --json anywhere on the line.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     serve: serve::ServeArgs,
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+impl Cli {
+    /// Parses the command line of the process; exits with a message if that fails.
+    pub(crate) fn from_line() -> Cli {
+        Cli::parse_from(anywhere::reordered(std::env::args_os().collect(), Cli::command()))
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -48,6 +59,7 @@ enum Command {
     RunWasi(internal::run_wasi::RunWasiArgs),
     Jobs(client::jobs::JobsArgs),
     Job(client::job::JobArgs),
+    Failures(client::failures::FailuresArgs),
     Queues(client::queues::QueuesArgs),
     Blobs(client::blobs::BlobsArgs),
     Top(client::top::TopArgs),
@@ -81,6 +93,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::RunWasi(args)) => internal::run_wasi::run(args),
         Some(Command::Jobs(args)) => client::jobs::run(args),
         Some(Command::Job(args)) => client::job::run(args),
+        Some(Command::Failures(args)) => client::failures::run(args),
         Some(Command::Queues(args)) => client::queues::run(args),
         Some(Command::Blobs(args)) => client::blobs::run(args),
         Some(Command::Top(args)) => client::top::run(args),

@@ -26,20 +26,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for transfers of blobs, which may be large.
 const BYTES_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Server address and credentials, shared by all client commands.
+/// Server address and credentials, shared by all client commands and accepted anywhere on the line.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
     /// URL of the server
-    #[arg(long, value_name = "URL", env = "WINDLASS_SERVER", default_value = "http://127.0.0.1:7373")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "WINDLASS_SERVER",
+        default_value = "http://127.0.0.1:7373"
+    )]
     pub server: String,
     /// Access token, if the server requires one
-    #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// PEM file of trusted CA certificates for https://, instead of the system's
-    #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
+    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CA")]
     pub ca: Option<PathBuf>,
     /// PEM file with the client certificate and private key, if the server requires them
-    #[arg(long, value_name = "FILE", env = "WINDLASS_CLIENT_CERT")]
+    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_CLIENT_CERT")]
     pub client_cert: Option<PathBuf>,
 }
 

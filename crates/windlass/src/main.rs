@@ -14,7 +14,6 @@ mod ui;
 #[cfg(feature = "wasi")]
 mod wasi;
 
-use clap::Parser;
 use fault::Fault;
 use std::process::ExitCode;
 
@@ -24,7 +23,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match cli::run(cli::Cli::parse()) {
+    match cli::run(cli::Cli::from_line()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             if !matches!(fault, Fault::PipeClosed) {

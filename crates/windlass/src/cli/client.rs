@@ -1,9 +1,11 @@
 //! Subcommands that talk to a running server through the native API.
 
 pub(super) mod blobs;
+pub(super) mod failures;
 pub(super) mod import;
 pub(super) mod job;
 pub(super) mod jobs;
+mod payload;
 pub(super) mod push;
 pub(super) mod queues;
 pub(super) mod result;

@@ -1,6 +1,7 @@
-use super::Cli;
-use clap::{Command, CommandFactory, Parser};
-use std::path::Path;
+use super::{Cli, anywhere};
+use clap::{ArgMatches, Command, CommandFactory, Parser};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// Visits `command` and all commands below it, with their paths.
 fn walk(command: &Command, path: String, visit: &mut impl FnMut(&Command, &str)) {
@@ -102,4 +103,102 @@ fn words(line: &str) -> Vec<String> {
 fn without_a_subcommand_the_flags_are_those_of_serve() {
     let cli = Cli::try_parse_from(["windlass", "--http", "127.0.0.1:0", "--store", "memory:"]).unwrap();
     assert!(cli.command.is_none());
+}
+
+/// A line for every client command, with nothing but its name and required arguments. The flags of all clients
+/// are put at every place before `--`.
+const CLIENT_LINES: &[&str] = &[
+    "push a",
+    "work a -- cat",
+    #[cfg(feature = "wasi")]
+    "run-wasi",
+    "jobs",
+    "jobs state:failed ann",
+    "job 1",
+    "job 1 show",
+    "job 1 cancel",
+    "job 1 retry",
+    "job 1 run",
+    "job 1 delete",
+    "job 1 result",
+    "job 1 edit",
+    "job 1 clone",
+    "job 1 undelete",
+    "failures",
+    "queues",
+    "queues pause q",
+    "queues resume q",
+    "blobs",
+    "blobs put",
+    "blobs get a",
+    "blobs gc",
+    "top",
+    "import bedrock f.db",
+    "token create",
+    "token list",
+    "token rotate x",
+    "token revoke x",
+];
+
+/// Commands without output for programs.
+const WITHOUT_JSON: &[&str] = &["run-wasi"];
+
+/// Path of a command line in the tree of commands, and the matches of its last command.
+fn deepest(matches: &ArgMatches) -> (String, &ArgMatches) {
+    match matches.subcommand() {
+        None => (String::new(), matches),
+        Some((name, below)) => {
+            let (path, last) = deepest(below);
+            (format!("{name} {path}").trim_end().to_owned(), last)
+        }
+    }
+}
+
+#[test]
+fn the_flags_of_all_clients_are_accepted_anywhere_on_the_line() {
+    let mut seen = BTreeSet::new();
+    for line in CLIENT_LINES {
+        let words: Vec<&str> = line.split(' ').collect();
+        let places = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+        for flag in
+            ["--server=http://h:1", "--server http://h:1", "--token T", "--ca F", "--client-cert F", "--json"]
+        {
+            if flag == "--json" && WITHOUT_JSON.contains(line) {
+                continue;
+            }
+            for place in 0..=places {
+                let (before, after) = words.split_at(place);
+                let all: Vec<&str> = ["windlass"]
+                    .iter()
+                    .chain(before)
+                    .copied()
+                    .chain(flag.split(' '))
+                    .chain(after.iter().copied())
+                    .collect();
+                let reordered = anywhere::reordered(all.iter().map(Into::into).collect(), Cli::command());
+                let matches = Cli::command()
+                    .try_get_matches_from(reordered)
+                    .unwrap_or_else(|error| panic!("{all:?}: {error}"));
+                let (path, last) = deepest(&matches);
+                let given = match flag.trim_start_matches('-').split(['=', ' ']).next() {
+                    Some("server") => last.get_one::<String>("server").is_some_and(|url| url == "http://h:1"),
+                    Some("token") => last.get_one::<String>("token").is_some_and(|token| token == "T"),
+                    Some("ca") => last.get_one::<PathBuf>("ca").is_some_and(|file| file == "F"),
+                    Some("client-cert") => {
+                        last.get_one::<PathBuf>("client_cert").is_some_and(|file| file == "F")
+                    }
+                    _ => last.get_flag("json"),
+                };
+                assert!(given, "{all:?}");
+                seen.insert(path);
+            }
+        }
+    }
+    // Every command with these flags has a line above.
+    let mut root = Cli::command();
+    root.build();
+    walk(&root, String::new(), &mut |command, path| {
+        let is_client = command.get_arguments().any(|arg| arg.get_id() == "client_cert");
+        assert!(!is_client || seen.contains(path.trim()), "{path} has no line in the table");
+    });
 }

@@ -1,5 +1,5 @@
 use crate::server::{Ran, Server, windlass};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn jobs_are_found_by_words_and_by_flags() {
@@ -21,8 +21,15 @@ fn jobs_are_found_by_words_and_by_flags() {
     assert_eq!(found(&["name:re*"]), [3]);
     assert_eq!(found(&["state:failed"]), Vec::<u64>::new());
     assert_eq!(found(&["--limit", "1"]), [3]);
+    assert_eq!(found(&["state:ready name:mail bob"]), [2], "several terms in an argument");
     let ran = server.run(&["jobs", "state:nonsense"]);
     assert!(ran.code == 1 && ran.stderr.contains("unknown state"), "{ran:?}");
+    let ran = server.run(&["jobs", "stat:failed"]);
+    assert!(
+        ran.code == 1 && ran.stderr.contains("unknown search key `stat`; the keys are state,"),
+        "{ran:?}"
+    );
+    assert_eq!(found(&["\"stat:failed\""]), Vec::<u64>::new());
 }
 
 #[test]
@@ -71,7 +78,8 @@ fn queues_are_counted_paused_and_resumed() {
 fn a_job_can_be_changed_run_cancelled_and_deleted() {
     let server = Server::start(&[]);
     server.run(&["push", "a", "--delay", "1h"]).ok();
-    server.run(&["job", "1", "set", "--priority", "-3", "--payload", "[1]"]).ok();
+    let said = server.run(&["job", "1", "edit", "--priority", "-3", "--payload", "[1]"]).ok();
+    assert_eq!(said, "job 1 changed; it is delayed");
     let job = server.run(&["job", "1", "--json"]).json();
     assert_eq!((job["priority"].as_i64(), &job["payload"]), (Some(-3), &serde_json::json!([1])));
     assert_eq!(server.run(&["job", "1", "run"]).ok(), "job 1 is ready");
@@ -81,8 +89,90 @@ fn a_job_can_be_changed_run_cancelled_and_deleted() {
     let ran = server.run(&["job", "1", "result"]);
     assert!(ran.code == 1 && ran.stderr.contains("job 1 cancelled"), "{ran:?}");
     assert_eq!(server.run(&["job", "1", "delete"]).ok(), "job 1 deleted");
+    assert_eq!(server.run(&["job", "1", "undelete"]).ok(), "job 1 is cancelled");
+    assert_eq!(server.run(&["job", "1", "delete"]).ok(), "job 1 deleted");
     let ran = server.run(&["job", "1"]);
     assert!(ran.code == 1 && !ran.stderr.is_empty(), "{ran:?}");
+}
+
+#[test]
+fn a_job_is_named_by_its_alias_too() {
+    let server = Server::start(&[]);
+    server.run(&["push", "mail", "--alias", "order 7/b", "--delay", "1h"]).ok();
+    assert!(server.run(&["job", "order 7/b"]).ok().starts_with("job 1 mail"));
+    for (action, said) in [
+        (&["edit", "--priority", "3"][..], "job 1 changed; it is delayed"),
+        (&["run"], "job 1 is ready"),
+        (&["cancel"], "job 1 is cancelled"),
+        (&["retry"], "job 1 is ready"),
+        (&["clone"], "2"),
+        (&["delete"], "job 1 deleted"),
+    ] {
+        assert_eq!(server.run(&[&["job", "order 7/b"], action].concat()).ok(), said);
+    }
+    let ran = server.run(&["job", "order 7/b"]);
+    assert!(ran.code == 1 && ran.stderr.contains("job not found"), "{ran:?}");
+}
+
+#[test]
+fn a_waiting_job_is_edited_and_cloned() {
+    let server = Server::start(&[]);
+    server.run(&["push", "mail", r#"{"b":1,"a":2}"#, "--queue", "out", "--delay", "1h", "--retry", "4"]).ok();
+    let edit = ["job", "1", "edit", "--queue", "night", "--name", "post", "--at", "2040-01-01T00:00:00Z"];
+    server.run(&edit).ok();
+    let job = server.job(1);
+    assert_eq!((&job["queue"], &job["name"]), (&json!("night"), &json!("post")));
+    assert_eq!(job["run_at"], 2_208_988_800_000_i64);
+    assert_eq!(
+        server.run(&["job", "1", "clone", "--payload", "{\"to\":\"bob\"}", "--priority", "2"]).ok(),
+        "2"
+    );
+    let copy = server.job(2);
+    assert_eq!((&copy["queue"], &copy["name"]), (&json!("night"), &json!("post")));
+    assert_eq!((&copy["max_attempts"], &copy["payload"]), (&json!(4), &json!({"to": "bob"})));
+    assert_eq!((&copy["state"], &copy["priority"]), (&json!("ready"), &json!(2)));
+    assert_eq!(server.run(&["job", "1", "clone", "--json"]).json()["id"], 3);
+    let ran = server.run(&["job", "77", "clone"]);
+    assert!(ran.code == 1 && ran.stderr.contains("job not found"), "{ran:?}");
+    let text = server.run(&["work", "post", "--once", "--", "cat"]);
+    assert!(text.code == 0, "{text:?}");
+    assert!(server.run(&["job", "2", "clone"]).code == 0, "a completed job can be cloned");
+}
+
+#[test]
+fn a_queue_that_does_not_exist_is_paused_only_on_request() {
+    let server = Server::start(&[]);
+    server.run(&["push", "a", "--queue", "mail"]).ok();
+    let ran = server.run(&["queues", "pause", "mial"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    for words in ["there is no queue mial (only mail exists)", "--yes", "nothing was changed"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+    assert_eq!(server.run(&["queues", "--json"]).json()["queues"].as_array().unwrap().len(), 1);
+    let ran = server.run(&["queues", "resume", "mial"]);
+    assert!(ran.code == 1 && ran.stderr.contains("there is no queue mial"), "{ran:?}");
+    assert_eq!(server.run(&["queues", "pause", "nightly", "--yes"]).ok(), "queue nightly paused");
+    assert_eq!(server.run(&["queues", "pause", "nightly"]).ok(), "queue nightly paused");
+    assert_eq!(server.run(&["queues", "resume", "nightly"]).ok(), "queue nightly resumed");
+}
+
+#[test]
+fn the_flags_of_all_clients_stand_anywhere_on_the_line() {
+    let token = Ran::of(windlass().args(["token", "--role", "admin", "--json"])).json();
+    let config = format!("auth.tokens={}", token["config"].as_str().unwrap());
+    let server = Server::start(&["--set", &config]);
+    let secret = token["token"].as_str().unwrap();
+    let run = |args: &[&str]| Ran::of(windlass().args(args));
+    let url = server.url();
+    assert_eq!(run(&["--server", &url, "--token", secret, "push", "a"]).ok(), "1");
+    assert_eq!(run(&["job", "1", "cancel", "--token", secret, "--server", &url]).ok(), "job 1 is cancelled");
+    let (with_server, with_token) = (format!("--server={url}"), format!("--token={secret}"));
+    assert_eq!(run(&["--json", &with_server, "job", &with_token, "1", "retry"]).json()["state"], "ready");
+    assert_eq!(run(&["queues", &with_server, "pause", "default", &with_token]).ok(), "queue default paused");
+    let tokens = run(&["--json", "token", &with_server, "list", &with_token]).json();
+    assert_eq!(tokens["tokens"].as_array().unwrap().len(), 1);
+    let ran = run(&["job", "1", "cancel", &with_server]);
+    assert!(ran.code == 1 && ran.stderr.contains("--token"), "{ran:?}");
 }
 
 #[test]

@@ -33,13 +33,18 @@ fn without_a_server_every_client_command_says_how_to_start_one() {
 
 #[test]
 fn what_cannot_be_meant_is_a_usage_error() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["push"], "NAME"),
         (&["push", "a", "--delay", "10"], "10s"),
         (&["push", "a", "--at", "soon"], "2030-01-31"),
         (&["push", "a", "--server", "ftp://x"], "http://HOST:PORT"),
         (&["work", "a"], "CMD"),
-        (&["job", "x"], "x"),
+        (&["work", "a", "--fatal-exit-codes", "75", "--", "cat"], "another attempt"),
+        (&["job", ""], "ID"),
+        (&["job", "1", "edit"], "--priority"),
+        (&["job", "1", "edit", "--payload", "{"], "--text"),
+        (&["jobs", "--retry"], "--all"),
+        (&["jobs", "a", "--retry", "--cancel"], "cannot be used with"),
         (&["nonsense"], "nonsense"),
     ];
     for (args, words) in cases {

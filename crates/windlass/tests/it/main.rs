@@ -6,6 +6,7 @@
 mod bedrock;
 mod bench;
 mod browser;
+mod bulk;
 mod clients;
 mod commands;
 mod copy;

@@ -80,6 +80,50 @@ fn a_payload_is_json_if_it_can_be_and_text_or_bytes_otherwise() {
     }
 }
 
+/// Runs the command with this input; it must be refused as a usage error.
+fn refused(server: &Server, args: &[&str], input: &[u8]) -> String {
+    let mut command = server.command(args);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that takes its payload from the line does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn broken_json_is_refused_unless_it_is_meant_as_text() {
+    let server = Server::start(&[]);
+    let broken = r#"{"to":"ann"#;
+    for args in [&["push", "mail", broken][..], &["push", "mail", "-"]] {
+        let said = refused(&server, args, broken.as_bytes());
+        assert!(said.contains("the payload begins like JSON, but is not"), "{said}");
+        assert!(said.contains("at column 10\n  {\"to\":\"ann\n            ^"), "{said}");
+        assert!(said.contains("--text"), "{said}");
+    }
+    assert_eq!(server.run(&["push", "mail", broken, "--text"]).ok(), "1");
+    assert_eq!((&server.job(1)["payload"], &server.job(1)["format"]), (&json!(broken), &json!("text")));
+    assert_eq!(push_stdin(&server, &["push", "mail", "-"], b"{\xff").trim(), "2");
+    assert_eq!(server.job(2)["format"], "binary");
+}
+
+#[test]
+fn a_broken_line_is_named_and_so_is_what_was_pushed_before_it() {
+    let server = Server::start(&[]);
+    let args = ["push", "row", "-", "--lines"];
+    let said = refused(&server, &args, b"{\"n\":1}\n\n[2\n{\"n\":3}\n");
+    assert!(said.contains("nothing was pushed: line 3 begins like JSON, but is not"), "{said}");
+    assert_eq!(server.run(&["jobs", "--json"]).ok(), "");
+    let mut lines: String = (0..1_000).map(|n| format!("{n}\n")).collect();
+    lines.push_str("1\n[\n");
+    let said = refused(&server, &args, lines.as_bytes());
+    assert!(said.contains("only lines 1 to 1000 were pushed: line 1002"), "{said}");
+    assert_eq!(server.run(&["jobs", "--all", "--json"]).ok().lines().count(), 1_000);
+    let pushed = push_stdin(&server, &["push", "row", "-", "--lines", "--text"], b"[2\nplain\n");
+    assert_eq!(pushed, "1001\n1002\n");
+}
+
 #[test]
 fn each_line_becomes_a_job() {
     let server = Server::start(&[]);
@@ -104,7 +148,8 @@ fn wait_prints_the_result_of_a_job_that_finishes() {
 #[test]
 fn wait_fails_with_the_reason_of_a_job_that_fails() {
     let server = Server::start(&[]);
-    let waiting = server.command(&["push", "sum", "--wait"]).stderr(Stdio::piped()).spawn().unwrap();
+    let waiting =
+        server.command(&["push", "sum", "--wait", "--retry", "1"]).stderr(Stdio::piped()).spawn().unwrap();
     server.run(&["work", "sum", "--once", "--", "sh", "-c", "echo 'no numbers' >&2; exit 3"]).ok();
     let output = waiting.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,25 +1,30 @@
 //! `windlass job ID …`: shows or changes one job.
 
+mod changes;
+
 use crate::cli::client::{result, view};
-use crate::client::{Client, ServerArgs};
+use crate::client::{Client, ServerArgs, escaped};
 use crate::fault::{Fault, Outcome};
 use crate::human_time;
 use crate::output;
+use changes::{ChangesBody, CopyArgs, EditArgs};
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use std::io::IsTerminal;
 
-/// Show one job, or cancel, retry, run, change or delete it
+/// Show one job, or cancel, retry, run, change, copy, delete or bring it back
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass job 42
+  windlass job order-7 result --wait 30s
   windlass job 42 cancel
   windlass job 42 retry
-  windlass job 42 set --priority -10
-  windlass job 42 result --wait 30s")]
+  windlass job 42 edit --priority -10 --queue urgent
+  windlass job 42 clone --payload '{\"to\":\"bob\"}'")]
 pub(crate) struct JobArgs {
-    /// Id of the job
-    id: u64,
+    /// Id of the job, or its alias if that is not a number
+    #[arg(value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    id: String,
     #[command(subcommand)]
     action: Option<Action>,
     /// Print the server's response as JSON
@@ -32,94 +37,115 @@ pub(crate) struct JobArgs {
 #[derive(Subcommand, Debug, Clone)]
 enum Action {
     /// Show the job (default)
+    #[command(after_help = "Example:\n  windlass job 42 show --json")]
     Show,
     /// Cancel the job; if it is running, its worker is asked to stop
+    #[command(after_help = "Example:\n  windlass job 42 cancel")]
     Cancel,
-    /// Start a failed, cancelled or completed job again, with its attempts counted from zero
+    /// Start a completed, failed or cancelled job again, or the next attempt of a failed one at once; attempts count
+    /// from zero
+    #[command(after_help = "Example:\n  windlass job 42 retry")]
     Retry,
     /// Run a delayed job now
+    #[command(after_help = "Example:\n  windlass job 42 run")]
     Run,
     /// Delete the job
+    #[command(after_help = "Example:\n  windlass job 42 delete")]
     Delete,
+    /// Bring back a job that was deleted less than a minute ago (native.undo_delete_s); needs its id
+    #[command(after_help = "Example:\n  windlass job 42 undelete")]
+    Undelete,
     /// Print the result of the job
+    #[command(after_help = "Example:\n  windlass job 42 result --wait 30s")]
     Result {
         /// Wait up to this long for the job to finish, e.g. 30s
         #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
         wait: Option<i64>,
     },
     /// Change a job that is not running
-    Set {
-        /// Priority; jobs with smaller numbers run first
-        #[arg(long, allow_negative_numbers = true)]
-        priority: Option<i32>,
-        /// Earliest start time, e.g. 2030-01-31T09:00:00Z or 09:00
-        #[arg(long, value_name = "TIME", value_parser = human_time::parse_time_ms)]
-        at: Option<i64>,
-        /// New payload: JSON if it parses as JSON, otherwise text
-        #[arg(long, value_name = "PAYLOAD")]
-        payload: Option<String>,
-    },
+    #[command(alias = "set")]
+    #[command(after_help = "\
+Examples:
+  windlass job 42 edit --priority -10
+  windlass job 42 edit --at 09:00 --queue night
+  windlass job 42 edit --payload '{\"to\":\"bob\"}'")]
+    Edit(EditArgs),
+    /// Push a copy of the job and print its id
+    ///
+    /// The copy has the name, queue, payload, priority, tags and policies of the job, and runs once, now. It gets no
+    /// alias, unique key, parent or repeat rule. The flags change the copy.
+    #[command(after_help = "\
+Examples:
+  windlass job 42 clone
+  windlass job 42 clone --queue test --delay 10m")]
+    Clone(CopyArgs),
 }
 
 pub(crate) fn run(args: JobArgs) -> Outcome {
     let mut client = args.server.client()?;
-    let path = format!("/api/v1/jobs/{}", args.id);
+    let path = format!("/api/v1/jobs/{}", escaped(&args.id));
     match args.action.unwrap_or(Action::Show) {
         Action::Show => {
             let job = client.get(&path)?;
             if args.json { output::say_json(&job) } else { view::job_page(&job, human_time::now_ms()) }
         }
-        Action::Cancel => act(&mut client, "POST", &format!("{path}/cancel"), None, args.id, args.json),
-        Action::Retry => act(&mut client, "POST", &format!("{path}/retry"), None, args.id, args.json),
-        Action::Run => act(&mut client, "POST", &format!("{path}/run"), None, args.id, args.json),
-        Action::Delete => act(&mut client, "DELETE", &path, None, args.id, args.json),
-        Action::Result { wait } => show_result(&mut client, &path, args.id, wait, args.json),
-        Action::Set { priority, at, payload } => {
-            let changes = changes(priority, at, payload)?;
-            act(&mut client, "PATCH", &path, Some(&changes), args.id, args.json)
-        }
+        Action::Cancel => act(&mut client, "POST", &format!("{path}/cancel"), args.json),
+        Action::Retry => act(&mut client, "POST", &format!("{path}/retry"), args.json),
+        Action::Run => act(&mut client, "POST", &format!("{path}/run"), args.json),
+        Action::Delete => act(&mut client, "DELETE", &path, args.json),
+        Action::Result { wait } => show_result(&mut client, &path, &args.id, wait, args.json),
+        Action::Undelete => act(&mut client, "POST", &format!("{path}/undelete"), args.json),
+        Action::Edit(changes) => edit(&mut client, &path, &changes.body()?, args.json),
+        Action::Clone(changes) => copy(&mut client, &path, &args.id, &changes.body()?, args.json),
     }
 }
 
-fn changes(priority: Option<i32>, at: Option<i64>, payload: Option<String>) -> Outcome<Value> {
-    let mut changes = Map::new();
-    if let Some(priority) = priority {
-        changes.insert("priority".to_string(), json!(priority));
-    }
-    if let Some(at) = at {
-        changes.insert("run_at".to_string(), json!(at));
-    }
-    if let Some(payload) = payload {
-        match serde_json::from_str::<Value>(&payload) {
-            Ok(value) => changes.insert("payload".to_string(), value),
-            Err(_) => {
-                changes.insert("format".to_string(), json!("text"));
-                changes.insert("payload".to_string(), json!(payload))
-            }
-        };
-    }
-    match changes.is_empty() {
-        true => Err(Fault::usage("nothing to change; give --priority, --at or --payload")),
-        false => Ok(Value::Object(changes)),
-    }
-}
-
-fn act(client: &mut Client, method: &str, path: &str, body: Option<&Value>, id: u64, json: bool) -> Outcome {
-    let body = body.map(Value::to_string);
-    let answer = client.call(method, path, body.as_deref(), 0)?.value()?;
+fn act(client: &mut Client, method: &str, path: &str, json: bool) -> Outcome {
+    let job = client.call(method, path, None, 0)?.value()?;
     if json {
-        return output::say_json(&answer);
+        return output::say_json(&job);
     }
-    match answer["state"].as_str() {
+    let id = output::plain(&job["id"]);
+    match job["state"].as_str() {
         Some("running") if path.ends_with("/cancel") => {
             output::say(format!("job {id} is running; its worker was asked to stop"))
         }
-        Some("gone") | None if method == "DELETE" => output::say(format!("job {id} deleted")),
+        Some("gone") | None if method == "DELETE" => {
+            output::say(format!("job {id} deleted"))?;
+            if let Some(until) = job["undo_until"].as_i64().filter(|_| std::io::stderr().is_terminal()) {
+                let left = human_time::show_duration(until - human_time::now_ms());
+                output::note(format!("for {left}, windlass job {id} undelete brings it back"));
+            }
+            Ok(())
+        }
         state => output::say(format!("job {id} is {}", state.unwrap_or("gone"))),
     }
 }
 
-fn show_result(client: &mut Client, path: &str, id: u64, wait: Option<i64>, json: bool) -> Outcome {
+fn edit(client: &mut Client, path: &str, changes: &ChangesBody, json: bool) -> Outcome {
+    let body = serde_json::to_string(changes).unwrap_or_default();
+    let job = client.call("PATCH", path, Some(&body), 0)?.value()?;
+    if json {
+        return output::say_json(&job);
+    }
+    let (id, state) = (output::plain(&job["id"]), output::plain(&job["state"]));
+    output::say(format!("job {id} changed; it is {state}"))
+}
+
+/// Pushes a copy. Prints a sentence on a terminal, only the id otherwise, as `push` does.
+fn copy(client: &mut Client, path: &str, original: &str, changes: &ChangesBody, json: bool) -> Outcome {
+    let answer = client.post(&format!("{path}/clone"), changes)?;
+    if json {
+        return output::say_json(&answer);
+    }
+    let id = output::plain(&answer["id"]);
+    match std::io::stdout().is_terminal() {
+        true => output::say(format!("job {id} pushed, a copy of job {}", output::harmless(original))),
+        false => output::say(id),
+    }
+}
+
+fn show_result(client: &mut Client, path: &str, id: &str, wait: Option<i64>, json: bool) -> Outcome {
     let wait_ms = wait.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
     let answer = client.call("GET", &format!("{path}/result?wait_ms={wait_ms}"), None, wait_ms)?;
     if answer.status != 200 {

@@ -1,14 +1,16 @@
-//! `windlass jobs`: search.
+//! `windlass jobs`: search, and actions on all jobs found.
 
+mod bulk;
 mod query;
 
 pub(crate) use query::Query;
 
 use crate::cli::client::view;
 use crate::client::{Client, ServerArgs};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::human_time;
 use crate::output::{self, Style};
+use bulk::ActionArgs;
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -16,11 +18,15 @@ use std::io::IsTerminal;
 /// Jobs per request: the server's page limit.
 const PAGE: usize = 1000;
 
-/// List and search jobs, newest first
+/// List and search jobs, newest first; act on all jobs found
 ///
-/// Search terms: state:failed, queue:mail, name:GLOB, tag:TAG, args.user_id:42 (a value in the payload), worker:NAME,
-/// age>1h and age<5m. A job must match all terms. Any other word is searched for in the payload. The search box of the
-/// web UI accepts the same terms.
+/// Search terms: state:failed, queue:mail, name:GLOB, tag:TAG, id:42, alias:NAME, error:TEXT or error:GLOB (the last error),
+/// class:GLOB (its class), args.user_id:42 (a value in the payload), worker:NAME, age>1h and age<5m. A job must match all
+/// terms. Any other word is searched for in the payload; an unknown key is an error. Quotes keep words together:
+/// 'queue:"mail out"'. The search box of the web UI accepts the same terms.
+///
+/// An action such as --retry counts the jobs that match and asks before it changes them; --yes skips the question. At the
+/// end it says how many were changed, and why others were not; the exit code is then 1.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +34,9 @@ Examples:
   windlass jobs state:failed name:mail* ann@example.org
   windlass jobs args.user_id:42 'age>1h'
   windlass jobs --queue reports --state ready,running --json
-  windlass jobs state:failed --all --json | jq .id")]
+  windlass jobs state:failed --all --json | jq .id
+  windlass jobs 'state:failed error:SMTP*' --retry
+  windlass jobs queue:old --queue-to new --yes")]
 pub(crate) struct JobsArgs {
     /// Search terms, or text to find in payloads
     words: Vec<String>,
@@ -45,11 +53,16 @@ pub(crate) struct JobsArgs {
     #[arg(long)]
     tag: Option<String>,
     /// Maximum number of jobs to show
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, conflicts_with = "action")]
     limit: usize,
-    /// Show all matching jobs
+    /// Show all matching jobs; with an action and no search terms: act on every job
     #[arg(long, conflicts_with = "limit")]
     all: bool,
+    #[command(flatten)]
+    action: ActionArgs,
+    /// Act without a question
+    #[arg(long, requires = "action", help_heading = "Actions on all found jobs")]
+    yes: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -58,12 +71,19 @@ pub(crate) struct JobsArgs {
 }
 
 pub(crate) fn run(args: JobsArgs) -> Outcome {
-    let mut query = Query::from_words(&args.words);
+    let mut query = Query::default();
     query.narrow("state", args.state.as_deref());
     query.narrow("queue", args.queue.as_deref());
     query.narrow("name", args.name.as_deref());
     query.narrow("tag", args.tag.as_deref());
+    query.add(&args.words);
     let mut client = args.server.client()?;
+    if let Some(action) = args.action.action() {
+        if query.words().is_empty() && !args.all {
+            return Err(Fault::usage("give search terms, such as state:failed, or --all for every job"));
+        }
+        return bulk::run(&mut client, &query, &action, args.yes, args.json);
+    }
     let wanted = if args.all { usize::MAX } else { args.limit };
     if args.json {
         let more = each_page(&mut client, &query, wanted, print_json)?;

@@ -2,15 +2,13 @@
 
 mod wait;
 
+use crate::cli::client::payload::Payload;
 use crate::client::{Client, ServerArgs};
 use crate::fault::{Fault, Outcome};
 use crate::human_time;
 use crate::output::{self, Colour};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use clap::Args;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Read};
@@ -22,13 +20,15 @@ const BYTES_PER_CALL: usize = 4 << 20;
 
 /// Push a job
 ///
-/// Prints the id of the job; with --wait, its result.
+/// Prints the id of the job; with --wait, its result. A payload that begins with {, [ or " must be valid JSON, unless
+/// --text is given; any other payload that does not parse as JSON is text, and bytes that are not UTF-8 stay bytes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass push mail '{\"to\":\"ann@example.org\"}'
   windlass push report --at 09:00 --priority -5
   windlass push cleanup --repeat 'every 5m' --unique nightly
+  windlass push note '[draft] call ann' --text
   windlass push resize - --wait < photo.json
   windlass push import - --lines < rows.ndjson")]
 pub(crate) struct PushArgs {
@@ -36,6 +36,9 @@ pub(crate) struct PushArgs {
     name: String,
     /// Payload: JSON if it parses as JSON, otherwise text; - reads standard input
     payload: Option<String>,
+    /// Take the payload as text, even if it looks like JSON
+    #[arg(long)]
+    text: bool,
     /// Queue
     #[arg(long, default_value = "default")]
     queue: String,
@@ -98,7 +101,8 @@ pub(crate) fn run(args: PushArgs) -> Outcome {
         Some(text) => text.as_bytes().to_vec(),
         None => b"null".to_vec(),
     };
-    let answer = client.post("/api/v1/jobs", &args.job(&payload))?;
+    let payload = Payload::read(&payload, args.text).map_err(|broken| broken.fault("the payload"))?;
+    let answer = client.post("/api/v1/jobs", &args.job(payload))?;
     let id = answer["id"]
         .as_u64()
         .ok_or_else(|| Fault::failed(format!("the response of the server contains no job id: {answer}")))?;
@@ -133,29 +137,15 @@ struct Job<'a> {
     name: &'a str,
     queue: &'a str,
     priority: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<&'static str>,
-    /// Raw JSON text: parsing it into a tree would reorder its keys.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
+    #[serde(flatten)]
+    payload: Payload,
     #[serde(flatten)]
     asked: Map<String, Value>,
 }
 
 impl PushArgs {
-    fn job(&self, payload: &[u8]) -> Job<'_> {
-        let (name, queue, priority, asked) = (&*self.name, &*self.queue, self.priority, self.asked());
-        let job = Job { name, queue, priority, format: None, payload: None, payload_base64: None, asked };
-        let Ok(text) = std::str::from_utf8(payload) else {
-            let bytes = BASE64.encode(payload);
-            return Job { payload_base64: Some(bytes), format: Some("binary"), ..job };
-        };
-        match serde_json::from_str::<Box<RawValue>>(text) {
-            Ok(json) => Job { payload: Some(json), ..job },
-            Err(_) => Job { payload: to_raw_value(text).ok(), format: Some("text"), ..job },
-        }
+    fn job(&self, payload: Payload) -> Job<'_> {
+        Job { name: &self.name, queue: &self.queue, priority: self.priority, payload, asked: self.asked() }
     }
 
     /// Optional fields that were given.
@@ -188,7 +178,7 @@ fn read_stdin() -> Outcome<Vec<u8>> {
 
 fn push_lines(args: &PushArgs, client: &mut Client) -> Outcome {
     let mut batch = Batch::default();
-    let mut pushed = 0;
+    let (mut pushed, mut sent_to) = (0, 0);
     let text = match args.payload.as_deref() {
         Some("-") | None => None,
         Some(text) => Some(text.as_bytes().to_vec()),
@@ -197,7 +187,7 @@ fn push_lines(args: &PushArgs, client: &mut Client) -> Outcome {
         Some(text) => Box::new(std::io::Cursor::new(text)),
         None => Box::new(std::io::stdin().lock()),
     };
-    for line in lines.split(b'\n') {
+    for (number, line) in (1_u64..).zip(lines.split(b'\n')) {
         let mut line = line?;
         if line.ends_with(b"\r") {
             line.pop();
@@ -205,10 +195,15 @@ fn push_lines(args: &PushArgs, client: &mut Client) -> Outcome {
         if line.is_empty() {
             continue;
         }
+        let payload = match Payload::read(&line, args.text) {
+            Ok(payload) => payload,
+            Err(broken) => return Err(broken.fault(&unpushed(number, sent_to))),
+        };
         batch.bytes += line.len();
-        batch.jobs.push(args.job(&line));
+        batch.jobs.push(args.job(payload));
         if batch.jobs.len() >= LINES_PER_CALL || batch.bytes >= BYTES_PER_CALL {
             pushed += batch.send(client, args.json)?;
+            sent_to = number;
         }
     }
     pushed += batch.send(client, args.json)?;
@@ -216,6 +211,14 @@ fn push_lines(args: &PushArgs, client: &mut Client) -> Outcome {
         output::note(format!("{pushed} jobs pushed"));
     }
     Ok(())
+}
+
+/// Line that stops the push, and the lines that were pushed before it.
+fn unpushed(line: u64, sent_to: u64) -> String {
+    match sent_to {
+        0 => format!("nothing was pushed: line {line}"),
+        last => format!("only lines 1 to {last} were pushed: line {line}"),
+    }
 }
 
 #[derive(Default)]

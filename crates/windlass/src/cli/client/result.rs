@@ -22,7 +22,7 @@ struct Settled {
 }
 
 /// Prints the response of `/result` for a settled job.
-pub(crate) fn print(id: u64, answer: &Accepted, json: bool) -> Outcome {
+pub(crate) fn print(id: impl std::fmt::Display, answer: &Accepted, json: bool) -> Outcome {
     let settled: Settled = answer.read()?;
     if json {
         output::say(&answer.text)?;

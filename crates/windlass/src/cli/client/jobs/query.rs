@@ -8,30 +8,41 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// Joins the arguments; an argument that contains blanks stays one word.
-    pub(crate) fn from_words(words: &[String]) -> Query {
-        let mut query = Query::default();
-        words.iter().for_each(|word| query.add(word));
-        query
-    }
-
-    pub(crate) fn narrow(&mut self, field: &str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.add(&format!("{field}:{value}"));
+    /// Adds the arguments as they are: blanks separate terms inside an argument, too, as in the search box.
+    /// Added last, because an open quote reaches to the end.
+    pub(crate) fn add(&mut self, words: &[String]) {
+        for word in words {
+            self.separate();
+            self.words.push_str(word);
         }
     }
 
-    fn add(&mut self, word: &str) {
+    fn separate(&mut self) {
         if !self.words.is_empty() {
             self.words.push(' ');
         }
+    }
+
+    /// Adds a term with a value, which stays one word.
+    pub(crate) fn narrow(&mut self, field: &str, value: Option<&str>) {
+        let Some(value) = value else { return };
+        self.separate();
         let is_plain =
-            !word.contains(|letter: char| letter.is_whitespace() || letter == '"' || letter == '\\');
+            !value.contains(|letter: char| letter.is_whitespace() || letter == '"' || letter == '\\');
         if is_plain {
-            self.words.push_str(word);
+            self.words.push_str(&format!("{field}:{value}"));
         } else {
-            self.words.push_str(&format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            self.words.push_str(&format!("{field}:\"{value}\""));
         }
+    }
+
+    pub(crate) fn words(&self) -> &str {
+        &self.words
+    }
+
+    pub(crate) fn count_path(&self) -> String {
+        format!("/api/v1/jobs/count?search={}", escaped(&self.words))
     }
 
     pub(crate) fn path(&self, limit: usize, cursor: Option<&str>) -> String {
@@ -50,17 +61,32 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn check(words: &[&str], search: &str) {
-        let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        assert_eq!(Query::from_words(&words).words, search);
+    #[test]
+    fn arguments_are_joined_as_they_are() {
+        for (words, search) in [
+            (&[][..], ""),
+            (&["state:failed", "age>1h"][..], "state:failed age>1h"),
+            (&["state:failed error:SMTP*"][..], "state:failed error:SMTP*"),
+            (&[r#"queue:"mail out""#, r#""two words""#][..], r#"queue:"mail out" "two words""#),
+        ] {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            let mut query = Query::default();
+            query.add(&words);
+            assert_eq!(query.words(), search);
+        }
     }
 
     #[test]
-    fn words_stay_words() {
-        check(&[], "");
-        check(&["state:failed", "age>1h"], "state:failed age>1h");
-        check(&["queue:mail out", "say \"hi\""], r#""queue:mail out" "say \"hi\"""#);
-        check(&[r"C:\dir"], r#""C:\\dir""#);
+    fn values_of_flags_stay_one_word() {
+        for (value, search) in [
+            ("mail", "queue:mail"),
+            ("mail out", r#"queue:"mail out""#),
+            (r#"say "hi" \o"#, r#"queue:"say \"hi\" \\o""#),
+        ] {
+            let mut query = Query::default();
+            query.narrow("queue", Some(value));
+            assert_eq!(query.words(), search);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// Most characters of a message: a line for people. The rest is in the backtrace.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 
-/// What a command said about its failure.
+/// Failure as told by a command.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// Name of an exception, without its module.
