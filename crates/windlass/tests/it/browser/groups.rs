@@ -75,7 +75,11 @@ fn a_backtrace_that_several_attempts_share_is_shown_once() {
     push(&server, json!({"name": "mail", "retry": {"max_attempts": 3, "backoff": "none"}}));
     for trace in ["at connect", "at read", "at read"] {
         let claimed = claim(&server, json!({"wait_ms": 5_000}));
-        settle(&server, &claimed, json!({"outcome": "fail", "class": "Closed", "backtrace": [trace, "at main"]}));
+        settle(
+            &server,
+            &claimed,
+            json!({"outcome": "fail", "class": "Closed", "backtrace": [trace, "at main"]}),
+        );
     }
     let browser = Browser::open();
     browser.go(&page(&server, "job/1"));
