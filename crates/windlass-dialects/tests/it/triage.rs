@@ -423,3 +423,20 @@ async fn a_job_comes_back_without_a_key_that_it_held() {
     assert_eq!((&back["state"], &back["unique"]), (&json!("ready"), &Value::Null), "{back}");
     assert_eq!(server.post("/api/v1/jobs", push).await.json()["existing"], json!([2]));
 }
+
+#[tokio::test]
+async fn a_job_is_not_moved_out_of_the_scope_of_a_token() {
+    let keys = Keys::for_tenants(&["acme"]);
+    let server = TestServer::start(keys.options()).await;
+    let ask = r#"{"role":"operator","tenant":"acme","queues":["a"]}"#;
+    let made = server.call_as(Some(keys.of("acme", Role::Admin)), "POST", "/api/v1/tokens", ask).await;
+    let token = made.json()["token"].as_str().unwrap().to_owned();
+    let call =
+        async |method: &str, path: &str, body: &str| server.call_as(Some(&token), method, path, body).await;
+    assert_eq!(call("POST", "/api/v1/jobs", r#"{"name":"n","queue":"a"}"#).await.status, 201);
+    assert_eq!(call("PATCH", "/api/v1/jobs/1", r#"{"queue":"b"}"#).await.status, 403);
+    assert_eq!(call("POST", "/api/v1/jobs/1/clone", r#"{"queue":"b"}"#).await.status, 403);
+    let moved = call("POST", "/api/v1/jobs/bulk", r#"{"action":"move","queue":"b","ids":[1]}"#).await.json();
+    assert_eq!((&moved["done"], &moved["refused"]), (&json!(0), &json!(1)), "{moved}");
+    assert_eq!(call("GET", "/api/v1/jobs/1", "").await.json()["queue"], "a");
+}

@@ -9,7 +9,6 @@ mod browser;
 mod bulk;
 mod clients;
 mod commands;
-mod concepts;
 mod copy;
 mod discovery;
 mod documents;

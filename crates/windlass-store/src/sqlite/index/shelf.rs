@@ -9,7 +9,7 @@ use windlass_core::{Job, JobId, JobSpec, Name, Queue, StateName, Tenant, Timesta
 pub(super) type ShelfId = u32;
 pub(super) type ViewId = u32;
 
-/// What a job waits for that waits for a worker, by which it is counted until its time has come.
+/// Kind of run that a waiting job waits for: it is counted by this until its time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Wait {

@@ -2,9 +2,7 @@
 
 mod access;
 mod acting;
-mod bulk;
 mod driver;
-mod groups;
 mod habits;
 mod pages;
 mod proxy;
