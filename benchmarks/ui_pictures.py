@@ -58,7 +58,7 @@ def settle(server, jobs, outcome):
 def push_all(server):
     random.seed(18)
     kinds = random.choices(KINDS, weights=[kind[2] for kind in KINDS], k=JOBS)
-    jobs = [{"name": name, "queue": queue, "payload": make(n), "retry": 5, "keep": {"completed_ms": 86_400_000}, **({"tags": ["vip"]} if n % 23 == 0 else {}),
+    jobs = [{"name": name, "queue": queue, "payload": make(n), "retry": {"max_attempts": 5, "backoff": {"fixed_ms": 600_000}}, "keep": {"completed_ms": 86_400_000}, **({"tags": ["vip"]} if n % 23 == 0 else {}),
              **({"alias": f"order-{4_000 + n}"} if name == "invoice.create" else {})} for n, (name, queue, _, make) in enumerate(kinds)]
     for start in range(0, JOBS, 1_000):
         server.call("POST", "jobs", {"jobs": jobs[start:start + 1_000]})
@@ -72,6 +72,12 @@ def fail_some(server):
         retrying, failed = claimed[:count // 6], claimed[count // 6:]
         settle(server, retrying, failure)
         settle(server, failed, {**failure, "retry": False})
+    # Further attempts of some jobs, each with its own failure.
+    server.call("POST", "jobs/bulk", {"action": "priority", "priority": -10, "search": "state:retrying name:mail.send"})
+    for message in ("Connection unexpectedly closed", "please run connect() first"):
+        server.call("POST", "jobs/bulk", {"action": "run", "search": "state:retrying name:mail.send"})
+        again = claim(server, "mail.send", FAILURES[0][3] // 6, "mail-2")
+        settle(server, again, {"outcome": "fail", "class": "SMTPServerDisconnected", "message": message, "backtrace": FAILURES[0][4]})
 
 
 def finish_most(server):

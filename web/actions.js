@@ -7,12 +7,16 @@ export const SETTLED = ['completed', 'failed', 'cancelled', 'terminated'];
 const WAITING = ['ready', 'delayed', 'retrying'];
 // `as` is the word in a job's list of actions, if it is another one.
 export const ACTIONS = [
-  { name: 'retry', label: 'Retry', done: 'retried', states: SETTLED },
+  { name: 'retry', label: 'Retry', done: 'retried', states: [...SETTLED, 'retrying'] },
   { name: 'run', label: 'Run now', done: 'set to run now', states: ['delayed', 'retrying', 'suspended'] },
   { name: 'cancel', label: 'Cancel', done: 'cancelled', states: [...WAITING, 'running', 'waiting', 'suspended'] },
+  { name: 'move', label: 'Move…', done: 'moved', as: 'edit', states: [...WAITING, 'waiting', 'suspended'] },
   { name: 'priority', label: 'Priority…', done: 'changed', as: 'edit', states: [...WAITING, 'waiting', 'suspended'] },
+  { name: 'reschedule', label: 'Run time…', done: 'rescheduled', as: 'edit', states: WAITING },
   { name: 'delete', label: 'Delete', done: 'deleted', danger: true, states: [...WAITING, ...SETTLED, 'waiting', 'suspended', 'terminating'] },
 ];
+// Deleted jobs that one click brings back, one call each.
+const UNDO_MAX = 200;
 
 export const plain = (label) => label.replace('…', '');
 
@@ -56,7 +60,7 @@ function questions(action) {
     const level = h('input', { type: 'number', id: 'ask-priority', value: '0', required: true });
     return { nodes: field('Priority', level, 'smaller numbers run first'), read: () => ({ priority: Number(level.value) }) };
   }
-  if (action.name === 'move') {
+  if (action.name === 'move' || action.name === 'retry') {
     const isMove = action.name === 'move';
     const [queue, list] = queueInput('ask-queue', { required: isMove, placeholder: isMove ? '' : 'its own queue' });
     return { nodes: [field(isMove ? 'To queue' : 'In queue', queue), list], read: () => (queue.value.trim() ? { queue: queue.value.trim() } : {}) };
@@ -85,7 +89,8 @@ export async function actOnMany(action, target, tell = () => {}) {
   try {
     sum = await steps({ action: action.name, ...(ids ? { ids } : { search, tenant }), ...asked.read() }, (done) => tell(`${int(done)} of ${countText(count)} ${action.done} …`));
   } catch (error) { toast(error.message, true); return false; }
-  toast(`${int(sum.done)} ${action.done}`);
+  const undo = action.name === 'delete' && ids && ids.length <= UNDO_MAX && sum.done > 0 ? ['Undo', () => undelete(ids)] : undefined;
+  toast(`${int(sum.done)} ${action.done}`, false, undo);
   if (sum.refused > 0) toast(`${int(sum.refused)} not ${action.done}: ${sum.errors[0]?.message ?? 'the jobs no longer exist'}`, true);
   return true;
 }

@@ -8,6 +8,7 @@ import { step, current } from './table.js';
 const PAGES = [
   { name: '', title: 'Overview', key: 'o', load: () => import('./pages/overview.js') },
   { name: 'jobs', title: 'Jobs', key: 'j', load: () => import('./pages/jobs.js') },
+  { name: 'failures', title: 'Failures', key: 'f', load: () => import('./pages/failures.js') },
   { name: 'queues', title: 'Queues', key: 'q', load: () => import('./pages/queues.js') },
   { name: 'schedules', title: 'Schedules', key: 's', load: () => import('./pages/schedules.js') },
   { name: 'limits', title: 'Limits', key: 'l', load: () => import('./pages/limits.js') },
@@ -61,7 +62,7 @@ function status(word) {
 function help() {
   const went = [...PAGES, ...PROTOCOL_PAGES];
   const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['a', 'select all jobs that match'], ['Esc', 'clear the selection'],
-    ['R C D', 'retry, cancel, delete the selected jobs, the current row or the open job'], ['E', 'edit the open job'],
+    ['R C D', 'retry, cancel, delete the selected jobs, the current row or the open job'], ['E', 'edit the open job'], ['u', 'undo the last deletion'],
     [`g then ${went.map((page) => page.key).join(' ')}`, went.map((page) => page.title.toLowerCase()).join(', ')], ['p', 'pause or resume live updates'], ['r', 'refresh'], ['?', 'this help']];
   const dialog = h('dialog', { 'aria-label': 'Keyboard shortcuts', onclose: () => dialog.remove() }, h('h2', {}, 'Keyboard shortcuts'),
     h('dl', { class: 'keys' }, keys.map(([key, what]) => [h('dt', {}, key.split(' ').map((part) => (part === 'then' ? ' then ' : h('kbd', {}, part)))), h('dd', {}, what)])),
@@ -102,6 +103,7 @@ function keyed(event) {
     x: () => current()?.querySelector('input[type=checkbox]')?.click(),
     a: () => document.getElementById('pick-matches')?.click(),
     Escape: () => { const clear = document.getElementById('pick-none'); if (!clear) return false; clear.click(); return true; },
+    u: () => document.querySelector('[data-offer=Undo]')?.click(),
     p: () => { live.paused = !live.paused; },
     r: () => dispatchEvent(new Event('windlass:look')),
     Enter: () => { const row = current(); if (row?.dataset.href && (target === document.body || target === main)) location.hash = row.dataset.href; else return false; return true; },

@@ -2,8 +2,6 @@
 import { h, plural, span, stateWord, time, toast } from './dom.js';
 import { partOf, payload } from './payload.js';
 
-const LINES_SHOWN = 12;
-
 // Class and message of the last failure.
 export function lastFailure(job) {
   const last = job.errors?.at(-1);
@@ -25,10 +23,11 @@ function copyButton(text) {
   return h('button', { class: 'small', onclick: () => navigator.clipboard?.writeText(text).then(() => toast('copied'), () => toast('the browser does not allow copying here', true)) }, 'Copy');
 }
 
-function trace(lines, isOpen) {
+function trace(lines, isOpen, same) {
+  if (same) return h('div', { class: 'soft' }, `Backtrace as in attempt ${same}`);
   const text = lines.join('\n');
   const pre = h('pre', { class: 'code trace', tabindex: '0' }, text);
-  return h('details', { class: 'backtrace', open: isOpen || lines.length <= LINES_SHOWN }, h('summary', {}, `Backtrace, ${plural(lines.length, 'line')}`), h('div', { class: 'snippet' }, pre, copyButton(text)));
+  return h('details', { class: 'backtrace', open: isOpen }, h('summary', {}, `Backtrace, ${plural(lines.length, 'line')}`), h('div', { class: 'snippet' }, pre, copyButton(text)));
 }
 
 const linesOf = (backtrace) => (backtrace === undefined || backtrace === null ? [] : Array.isArray(backtrace) ? backtrace.map(String) : String(backtrace).split('\n'));
@@ -40,12 +39,12 @@ function detail(entry) {
   return h('details', { class: 'error-detail' }, h('summary', {}, 'Error as sent'), payload(part, 'Error'));
 }
 
-function item(entry, isLatest) {
+function item(entry, isLatest, same) {
   const head = h('div', { class: 'soft' }, `attempt ${entry.attempt}`, entry.worker ? ` by ${entry.worker}` : '', ', ', time(entry.at), entry.started_at ? `, after ${span(entry.at - entry.started_at)}` : '');
   const said = [entry.message, entry.code ? `code ${entry.code}` : null, entry.exit_code !== undefined ? `exit code ${entry.exit_code}` : null].filter(Boolean).join('\n');
   const lines = linesOf(entry.backtrace);
   return h('li', { class: 'error-item', 'data-attempt': entry.attempt }, head, entry.class ? h('b', { class: 'kind' }, entry.class) : null, said ? h('pre', {}, said) : null,
-    lines.length ? trace(lines, isLatest) : null, detail(entry));
+    lines.length ? trace(lines, isLatest, same) : null, detail(entry));
 }
 
 // The last outcome belongs to the last attempt; it is told there, once.
@@ -72,7 +71,14 @@ function next(job) {
 export function attempts(job) {
   const list = attemptsOf(job);
   if (list.length === 0) return null;
+  // A backtrace is shown once: at the newest attempt that has it.
+  const first = new Map();
+  const sameAs = (entry) => {
+    const key = linesOf(entry.backtrace).join('\n');
+    if (!first.has(key)) first.set(key, entry.attempt);
+    return first.get(key) === entry.attempt ? undefined : first.get(key);
+  };
   const counted = job.errors ? list.length : 1;
   return h('section', { class: 'card', id: 'attempts' }, h('h2', {}, counted === 1 ? 'Failed attempt' : `${counted} failed attempts`),
-    h('ol', { class: 'attempts' }, next(job), list.map((entry, index) => item(entry, index === 0))));
+    h('ol', { class: 'attempts' }, next(job), list.map((entry, index) => item(entry, index === 0, sameAs(entry)))));
 }

@@ -5,7 +5,7 @@ import { h, fill, quoted } from './dom.js';
 export const STATES = ['ready', 'delayed', 'retrying', 'running', 'waiting', 'suspended', 'completed', 'failed', 'cancelled', 'terminating', 'terminated'];
 const FIELDS = [
   ['state:', 'failed, running, delayed, …'], ['name:', 'name or pattern: mail*'], ['queue:', 'queue'], ['tag:', 'tag'],
-  ['error:', 'class or message of the last error: error:*timeout*'], ['class:', 'class of the last error'], ['id:', 'id'], ['alias:', 'alias'],
+  ['error:', 'text in the class or message of the last error: error:timeout'], ['class:', 'class of the last error'], ['id:', 'id'], ['alias:', 'alias'],
   ['args.', 'value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'],
   ['worker:', 'worker that runs the job'], ['origin:', 'protocol by which the job was pushed'],
 ];
@@ -22,7 +22,7 @@ export function searchBar(text, go) {
   const list = h('ul', { class: 'suggest', role: 'listbox', id: 'suggestions', hidden: true });
   const input = h('input', {
     id: 'search', type: 'search', value: text, autocomplete: 'off', spellcheck: 'false', role: 'combobox', 'aria-expanded': 'false', 'aria-controls': 'suggestions',
-    'aria-label': 'Search jobs', placeholder: 'id, alias, state:failed error:*timeout* name:mail* queue:default args.user_id:42 age>1h text',
+    'aria-label': 'Search jobs', placeholder: 'id, alias, state:failed error:timeout name:mail* queue:default args.user_id:42 age>1h text',
     oninput: suggest, onfocus: suggest, onkeydown: keyed, onblur: () => setTimeout(close, 150),
   });
   let chosen = -1;

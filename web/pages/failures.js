@@ -76,8 +76,8 @@ export default function failures(root, where, { may }) {
       throw error;
     }
     rows.set(withTenants(answer.groups));
-    const jobs = answer.groups.reduce((sum, group) => sum + group.count, 0);
-    summary.textContent = `${plural(jobs, 'job')} in ${plural(answer.groups.length, 'group')}${answer.groups.length === GROUPS ? `; the first ${GROUPS} are shown` : ''}`;
+    const shown = answer.groups.length < answer.groups_total ? `; ${int(answer.groups.length)} of them are shown` : '';
+    summary.textContent = `${answer.partial ? 'at least ' : ''}${plural(answer.looked_at, 'job')} in ${plural(answer.groups_total, 'group')}${shown}`;
     partial.hidden = !answer.partial;
     partial.textContent = `Only the newest ${int(answer.looked_at)} of ${int(answer.total)} failed and retrying jobs were looked at; the counts are lower bounds. A search for a queue or a name looks at fewer jobs.`;
   }

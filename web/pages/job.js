@@ -22,7 +22,7 @@ export default function jobPage(root, where, { me, may }) {
   let last = null;
   const parts = { head: h('div', { class: 'head' }), form: h('div'), notice: h('div'), attempts: h('div'), facts: h('section', { class: 'card' }), body: h('div'), family: h('div'), log: h('div'), events: h('section', { class: 'card' }) };
   const marks = {};
-  fill(root, parts.head, parts.form, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.facts, parts.attempts, parts.body, parts.log, parts.family), h('div', {}, parts.events)));
+  fill(root, parts.head, parts.form, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.attempts, parts.facts, parts.body, parts.log, parts.family), h('div', {}, parts.events)));
 
   // Draws a part anew only if what it shows has changed, so that an open tree stays open.
   function part(name, shown, draw) {
@@ -81,7 +81,7 @@ export default function jobPage(root, where, { me, may }) {
   function heading(job) {
     const word = stateWord(job);
     const isSettled = SETTLED.includes(word);
-    const usual = { retry: isSettled, run: ['delayed', 'retrying', 'suspended'].includes(word), edit: !isSettled && word !== 'running', cancel: !isSettled, clone: false, delete: word !== 'running' };
+    const usual = { retry: isSettled, run: ['delayed', 'retrying', 'suspended'].includes(word), edit: !isSettled && word !== 'running', cancel: !isSettled, clone: true, delete: word !== 'running' };
     const button = (name, label, onclick, style) => ((job.actions ? job.actions.includes(name) : usual[name]) ? h('button', { 'data-action': name, class: style, onclick }, label) : null);
     const buttons = !may('operator') ? [] : [
       button('retry', 'Retry', () => act('/retry', {})),

@@ -7,5 +7,5 @@ export default function missing(root) {
 }
 
 export function notFound(title, ...body) {
-  return h('div', { class: 'lone', id: 'missing' }, h('h1', {}, title), body, h('p', {}, link('', 'Overview'), ' · ', link('jobs', 'All jobs'), ' · ', link('queues', 'Queues')));
+  return h('div', { class: 'lone', id: 'missing' }, h('h1', {}, title), body, h('p', {}, link('', 'Overview'), ' · ', link('jobs', 'All jobs'), ' · ', link('failures', 'Failures'), ' · ', link('queues', 'Queues')));
 }

@@ -9,6 +9,7 @@ mod browser;
 mod bulk;
 mod clients;
 mod commands;
+mod concepts;
 mod copy;
 mod discovery;
 mod documents;

@@ -2,7 +2,9 @@
 
 mod access;
 mod acting;
+mod bulk;
 mod driver;
+mod groups;
 mod habits;
 mod pages;
 mod proxy;
