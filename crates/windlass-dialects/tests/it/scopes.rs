@@ -189,7 +189,12 @@ use How::{Forbidden, Less, Refused, Unknown};
 
 const CALLS: &[(&str, &str, &str, How)] = &[
     ("POST", "/api/v1/jobs", r#"{"name":"n","queue":"b"}"#, Forbidden),
-    ("POST", "/api/v1/jobs", r#"{"jobs":[{"name":"n","queue":"a"},{"name":"n","queue":"b"}]}"#, Forbidden),
+    (
+        "POST",
+        "/api/v1/jobs",
+        r#"{"jobs":[{"name":"n","queue":"a","delay_ms":9000000},{"name":"n","queue":"b"}]}"#,
+        Forbidden,
+    ),
     ("POST", "/api/v1/jobs", r#"{"name":"n"}"#, Forbidden),
     ("GET", "/api/v1/jobs", "<job>", Less),
     ("GET", "/api/v1/jobs?queue=b", "<job>", Less),
