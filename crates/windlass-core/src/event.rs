@@ -49,7 +49,8 @@ pub enum Event {
     Return {
         by: Holder,
     },
-    /// Ends the run and starts the job over: attempts count from zero, settled children are deleted.
+    /// Ends the run and starts the job over: attempts count from zero, settled children are deleted if the
+    /// policy says so.
     Restart(Box<Restart>),
     /// Ends the run but not the job, which waits for a `Run` event.
     Suspend {

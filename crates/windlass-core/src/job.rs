@@ -155,6 +155,16 @@ pub struct Policy {
     /// all attempts of one scheduled run share its slot.
     #[serde(skip_serializing_if = "is_default")]
     pub retry_moves_slot: bool,
+    /// Whether the end of a run deletes the settled children that the run has seen. `None`: if the job itself
+    /// is deleted on completion, because nobody could find them from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forget_children: Option<bool>,
+}
+
+impl Policy {
+    pub fn forgets_children(&self) -> bool {
+        self.forget_children.unwrap_or(self.keep.completed == KeepFor::Drop)
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

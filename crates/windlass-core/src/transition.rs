@@ -47,7 +47,7 @@ pub enum ParentEffect {
 pub enum ChildrenEffect {
     /// Children that waited for the end of this job's run may start.
     Release,
-    /// This run has seen its settled children; they are deleted.
+    /// This run has seen its settled children; they are deleted, as the policy of the job says.
     ForgetSettled,
     /// The job was deleted: waiting children start, and no child has a parent any more.
     Orphan,

@@ -270,7 +270,12 @@ pub(super) fn run_parent(before: &Job, effects: &mut Effects) {
     }
 }
 
-pub(super) fn forgetting_children(mut transition: Transition) -> Result<Transition, Refused> {
+/// Deletes the children that the ended run has seen, if the policy of their parent says so. Otherwise they
+/// stay as long as their own keep times say.
+pub(super) fn forgetting_children(before: &Job, mut transition: Transition) -> Result<Transition, Refused> {
+    if !before.spec.policy.forgets_children() {
+        return Ok(transition);
+    }
     let gone = transition.job.is_none();
     transition.effects.children =
         Some(if gone { ChildrenEffect::Disband } else { ChildrenEffect::ForgetSettled });

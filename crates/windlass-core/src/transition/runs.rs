@@ -111,9 +111,9 @@ pub(super) fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Tran
     }
     if let Some(run_at) = next_turn {
         start_over(&mut next, run_at);
-        return forgetting_children(after_run(job, next, JobState::ready(run_at))?);
+        return forgetting_children(job, after_run(job, next, JobState::ready(run_at))?);
     }
-    forgetting_children(settle(job, next, JobState::Completed { at: now })?)
+    forgetting_children(job, settle(job, next, JobState::Completed { at: now })?)
 }
 
 pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Transition, Refused> {
@@ -203,7 +203,7 @@ pub(super) fn restarted(job: &Job, restart: Restart, now: Timestamp) -> Result<T
     let run_at = next_turn.unwrap_or(restart.run_at);
     start_over(&mut next, run_at);
     patch_spec(&mut next, Patch { run_at: None, ..restart.patch });
-    forgetting_children(after_run(job, next, JobState::ready(run_at))?)
+    forgetting_children(job, after_run(job, next, JobState::ready(run_at))?)
 }
 
 pub(super) fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refused> {

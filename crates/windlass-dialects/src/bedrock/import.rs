@@ -233,7 +233,7 @@ impl ImportSource {
             parent: None,
             // A child that failed in Bedrock does not block its parent there either.
             failure_settles: stands == "failed" || profile == Profile::Seed,
-            policy: commands::policy(profile, repeat, retry_after, is_child),
+            policy: commands::policy(profile, repeat, retry_after, is_child.then_some(true)),
             origin: "bedrock",
             facts,
         })

@@ -195,6 +195,35 @@ async fn children_are_found_by_their_parent() {
 }
 
 #[tokio::test]
+async fn settled_children_keep_to_their_own_keep_times_whatever_becomes_of_their_parent() {
+    for (parent_keep, links) in [("{}", true), (r#"{"completed_ms":0}"#, false)] {
+        let (server, clock) = TestServer::manual().await;
+        let (id, token) = server.claimed(&format!(r#"{{"name":"parent","keep":{parent_keep}}}"#)).await;
+        let child = format!(r#"{{"name":"child","parent":{id},"keep":{{"completed_ms":60000}}}}"#);
+        assert_eq!(server.post("/api/v1/jobs", &child).await.status, 201);
+        let finish = async |id: &Value, token: &Value| {
+            let settle = json!({"settle":[{"id":id,"token":token,"outcome":"finish"}]}).to_string();
+            server.post("/api/v1/settle", &settle).await;
+        };
+        finish(&json!(id), &json!(token)).await;
+        for _ in ["child", "parent, once more"] {
+            let job = server.post("/api/v1/claim", "{}").await.json()["jobs"][0].clone();
+            finish(&job["id"], &job["token"]).await;
+        }
+        let shown = server.get("/api/v1/jobs/2").await.json();
+        assert_eq!((&shown["state"], shown["parent"].is_u64()), (&json!("completed"), links));
+        let listed = server.get("/api/v1/jobs/1/children").await;
+        match links {
+            true => assert_eq!(listed.json()["jobs"][0]["id"], 2),
+            false => assert_eq!(listed.status, 404, "the parent was not to be kept"),
+        }
+        clock.advance(60_001);
+        server.engine.catch_up().await.unwrap();
+        assert_eq!(server.get("/api/v1/jobs/2").await.status, 404);
+    }
+}
+
+#[tokio::test]
 async fn a_list_is_filtered_and_paged() {
     let server = TestServer::open().await;
     for n in 0..5 {

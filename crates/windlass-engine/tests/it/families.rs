@@ -42,8 +42,51 @@ async fn children_start_when_the_parents_run_ends_and_it_runs_again_when_they_ar
     world.shows(
         &world.picture().await,
         "1 completed default/parent p0 a1
+         2 completed default/a p0 a1 parent 1
          3 failed default/b p0 a1 parent 1",
     );
+}
+
+#[tokio::test]
+async fn a_parent_whose_policy_forgets_its_children_deletes_those_it_has_seen() {
+    let world = World::new().await;
+    let parent = world.push(with_policy(job("parent"), |policy| policy.forget_children = Some(true))).await;
+    let running = world.claim_one().await;
+    world.push_all(vec![child_of(parent, "a", PARENT_WAITS), child_of(parent, "b", PARENT_WAITS)]).await;
+    world.finish(&running).await;
+    let children = world.claim(5).await;
+    world.finish(&children[0]).await;
+    world.settle(&children[1], fail_for_good()).await.unwrap();
+    let again = world.claim_one().await;
+    world.finish(&again).await;
+    world.shows(
+        &world.picture().await,
+        "1 completed default/parent p0 a1
+         3 failed default/b p0 a1 parent 1",
+    );
+}
+
+#[tokio::test]
+async fn children_outlive_a_parent_that_is_gone_and_go_when_their_own_time_is_over() {
+    let world = World::new().await;
+    let parent = with_policy(job("parent"), |policy| {
+        policy.keep = keep_nothing();
+        policy.forget_children = Some(false);
+    });
+    let parent = world.push(parent).await;
+    let running = world.claim_one().await;
+    let child = with_policy(child_of(parent, "a", PARENT_WAITS), |policy| {
+        policy.keep.completed = windlass_core::KeepFor::Ms(5_000);
+    });
+    world.push(child).await;
+    world.finish(&running).await;
+    let child = world.claim_one().await;
+    world.finish(&child).await;
+    let again = world.claim_one().await;
+    world.finish(&again).await;
+    world.shows(&world.picture().await, "2 completed default/a p0 a1");
+    world.pass(5_001).await;
+    world.shows(&world.picture().await, "");
 }
 
 #[tokio::test]

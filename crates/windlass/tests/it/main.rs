@@ -14,6 +14,7 @@ mod copy;
 mod discovery;
 mod documents;
 mod failures;
+mod families;
 mod flood;
 mod guide;
 mod import;

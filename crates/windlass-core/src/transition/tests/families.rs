@@ -146,8 +146,37 @@ fn a_parent_waits_for_its_children_and_runs_once_more() {
     assert_eq!((run_at(&again), again.progress.attempts), (0, 0), "as old as its last run");
     let last = claimed(&again, 30);
     let end = outcome_of(&last, finish(holder(&last)), 40);
-    assert_eq!(end.effects.children, Some(ChildrenEffect::ForgetSettled));
+    assert_eq!(end.effects.children, None, "its children keep to their own keep times");
     assert_eq!(state(&end.job.unwrap()), "completed");
+}
+
+#[test]
+fn the_policy_of_a_parent_says_whether_its_settled_children_are_deleted() {
+    let forget = Some(ChildrenEffect::ForgetSettled);
+    let disband = Some(ChildrenEffect::Disband);
+    let orphan = Some(ChildrenEffect::Orphan);
+    for (forget_children, completed, repeats, expected) in [
+        (None, KeepFor::Ever, false, None),
+        (None, KeepFor::Ms(0), false, None),
+        (None, KeepFor::Ever, true, None),
+        (None, KeepFor::Drop, false, disband),
+        (None, KeepFor::Drop, true, forget),
+        (Some(true), KeepFor::Ever, false, forget),
+        (Some(true), KeepFor::Ever, true, forget),
+        (Some(false), KeepFor::Drop, false, orphan),
+        (Some(false), KeepFor::Drop, true, None),
+    ] {
+        let job = claimed(
+            &job_with(|policy| {
+                policy.forget_children = forget_children;
+                policy.keep.completed = completed;
+                policy.repeat = repeats.then(|| Repeat::parse("every 1s").unwrap());
+            }),
+            0,
+        );
+        let got = effects(&job, finish(holder(&job)), 10).children;
+        assert_eq!(got, expected, "{forget_children:?} {completed:?} {repeats}");
+    }
 }
 
 #[test]

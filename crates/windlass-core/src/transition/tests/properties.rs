@@ -72,6 +72,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             repeat: repeat.map(|text| Repeat::parse(text).unwrap()),
             repeat_after_failure,
             retry_moves_slot: lease.4,
+            forget_children: None,
         },
     )
 }

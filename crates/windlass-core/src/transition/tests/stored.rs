@@ -44,6 +44,7 @@ fn full_policy(repeat: &str) -> Policy {
         runs_per_minute: Some(600),
         repeat_after_failure: true,
         retry_moves_slot: true,
+        forget_children: Some(false),
     }
 }
 

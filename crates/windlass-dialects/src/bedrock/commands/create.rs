@@ -145,7 +145,8 @@ impl Commands<'_> {
             on_conflict: OnConflict::Return,
             held_until: HeldUntil::Forgotten,
         });
-        let policy = policy(self.shared.profile, wanted.repeat, wanted.retry_after, family.is_some());
+        let is_seen = wanted.parent.as_ref().map(|parent| parent.spec.policy.forgets_children());
+        let policy = policy(self.shared.profile, wanted.repeat, wanted.retry_after, is_seen);
         let extras = Extras {
             origin: Some("bedrock".into()),
             facts: fact.map(|text| (row::NEXT_RUN.into(), text)).into_iter().collect(),
@@ -173,9 +174,19 @@ fn unique_key(name: &Name, is_mocked: bool) -> String {
 
 /// Policy of a job. The lease lasts until the report or, with `retryAfter`, for that span; a late report
 /// counts as long as no other worker has claimed the job. Attempts are unbounded. A completed job is dropped,
-/// except for a child, which its parent has to see.
-pub fn policy(profile: Profile, repeat: Option<Repeat>, retry_after: Option<Span>, is_child: bool) -> Policy {
-    let kept = if is_child { KeepFor::Ever } else { KeepFor::Drop };
+/// and the settled children that its last run has seen are deleted with it. A completed child is kept until
+/// then; `is_seen` is `None` for a job without parent, and `Some(false)` if the parent deletes no children.
+pub fn policy(
+    profile: Profile,
+    repeat: Option<Repeat>,
+    retry_after: Option<Span>,
+    is_seen: Option<bool>,
+) -> Policy {
+    let kept = match is_seen {
+        None => KeepFor::Drop,
+        Some(true) => KeepFor::Ever,
+        Some(false) => Keep::default().completed,
+    };
     Policy {
         lease: LeasePolicy {
             length_ms: None,

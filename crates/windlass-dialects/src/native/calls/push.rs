@@ -21,7 +21,7 @@ use windlass_core::family::{Family, FamilyRule};
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::Unique;
-use windlass_core::{Extras, Format, Name, Payload, Policy, Queue, Tenant};
+use windlass_core::{Extras, Format, KeepFor, Name, Payload, Policy, Queue, Tenant};
 use windlass_engine::journal::{JournalError, NewLine};
 use windlass_engine::{Push, Pushed, RunAt};
 
@@ -369,6 +369,8 @@ fn policy(ask: &PushJob<'_>) -> Result<Policy, String> {
         policy.keep.failed = or(keep.failed_ms, policy.keep.failed);
         policy.keep.cancelled = or(keep.cancelled_ms, policy.keep.cancelled);
     }
+    // Children keep to their own `keep`, also if their parent is not kept.
+    policy.forget_children = (policy.keep.completed == KeepFor::Drop).then_some(false);
     if let Some(rule) = &ask.repeat {
         policy.repeat = Some(repeat(rule)?);
         // A repeating job whose attempts are used up waits for its next scheduled run; the schedule does not
