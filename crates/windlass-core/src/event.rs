@@ -5,6 +5,7 @@ use crate::job::{Extras, Outcome, Payload};
 use crate::lease::{Holder, LeasePolicy, Rest, Token};
 use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
+use crate::turn::CatchUp;
 use crate::{Name, Queue, Timestamp};
 use std::sync::Arc;
 
@@ -47,6 +48,11 @@ pub enum Event {
     /// The worker gives the job back as if it had never been claimed: the attempt does not count, and the job
     /// keeps its place in the queue.
     Return {
+        by: Holder,
+    },
+    /// The first attempt of a turn came too late for its catch-up rule: it is not run, and the job waits for
+    /// its next scheduled time.
+    Skip {
         by: Holder,
     },
     /// Ends the run and starts the job over: attempts count from zero, settled children are deleted if the
@@ -198,6 +204,7 @@ pub struct Patch {
     pub run_at: Option<Timestamp>,
     /// `Some(None)` removes the repeat rule.
     pub repeat: Option<Option<Repeat>>,
+    pub catch_up: Option<CatchUp>,
     /// Lease policy from the next claim on.
     pub lease: Option<(LeasePolicy, Option<Span>)>,
     /// Number of attempts to record as made.

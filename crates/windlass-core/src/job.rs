@@ -4,11 +4,13 @@
 use crate::failure;
 use crate::family::Family;
 use crate::history::{Log, MARKS_KEPT, Mark};
+pub use crate::keep::{Keep, KeepFor, ResultPolicy};
 use crate::lease::LeasePolicy;
 use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
 use crate::retry::RetryPolicy;
 use crate::state::JobState;
+use crate::turn::{CatchUp, TURNS_KEPT, Turn};
 use crate::unique::Unique;
 use crate::{Name, Queue, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -72,60 +74,6 @@ impl Default for Payload {
     }
 }
 
-/// Time for which a settled job is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KeepFor {
-    Drop,
-    Ms(i64),
-    Ever,
-}
-
-impl KeepFor {
-    pub fn expires_at(self, settled_at: Timestamp) -> Option<Timestamp> {
-        match self {
-            KeepFor::Drop => Some(settled_at),
-            KeepFor::Ms(ms) => Some(settled_at.plus_ms(ms)),
-            KeepFor::Ever => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Keep {
-    pub completed: KeepFor,
-    pub failed: KeepFor,
-    pub cancelled: KeepFor,
-}
-
-impl Default for Keep {
-    /// Completed jobs for an hour, for inspection; failed jobs until an operator has dealt with them.
-    fn default() -> Self {
-        Keep {
-            completed: KeepFor::Ms(3_600_000),
-            failed: KeepFor::Ever,
-            cancelled: KeepFor::Ms(7 * 86_400_000),
-        }
-    }
-}
-
-/// Retention of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ResultPolicy {
-    /// Counted from the end of the job; a result never outlives its job.
-    pub keep: KeepFor,
-    /// The first read removes the result.
-    pub once: bool,
-}
-
-impl Default for ResultPolicy {
-    fn default() -> Self {
-        ResultPolicy { keep: KeepFor::Ever, once: false }
-    }
-}
-
 /// Policies of a job. Jobs of one kind share one value, so each waiting job costs only a pointer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -155,6 +103,8 @@ pub struct Policy {
     /// all attempts of one scheduled run share its slot.
     #[serde(skip_serializing_if = "is_default")]
     pub retry_moves_slot: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub catch_up: CatchUp,
     /// Whether the end of a run deletes the settled children that the run has seen. `None`: if the job itself
     /// is deleted on completion, because nobody could find them from it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -350,6 +300,9 @@ pub struct Body {
     /// Actions by named users from outside the runs, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
+    /// Last turns of a repeating job, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turn>,
 }
 
 impl Body {
@@ -366,6 +319,13 @@ impl Body {
             self.marks.remove(0);
         }
         self.marks.push(mark);
+    }
+
+    pub fn remember_turn(&mut self, turn: Turn) {
+        if self.turns.len() == TURNS_KEPT {
+            self.turns.remove(0);
+        }
+        self.turns.push(turn);
     }
 }
 
@@ -418,6 +378,11 @@ impl Job {
             JobState::Cancelled { at } => keep.cancelled.expires_at(*at),
             _ => None,
         }
+    }
+
+    /// Last turns of a repeating job, oldest first.
+    pub fn turns(&self) -> &[Turn] {
+        self.body.as_ref().map_or(&[], |body| &body.turns)
     }
 
     pub fn result(&self) -> Option<&Payload> {

@@ -107,6 +107,9 @@ pub struct Lease {
     pub afterwards: Afterwards,
     /// The worker learns of the request with its next heartbeat.
     pub cancel_asked: bool,
+    /// The run was requested ahead of the scheduled time of a repeating job, which stays as it is.
+    #[serde(default)]
+    pub ahead: bool,
 }
 
 impl Lease {

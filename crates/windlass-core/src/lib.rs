@@ -9,13 +9,13 @@
 //! | [`event`] | events that `apply` accepts |
 //! | [`actions`] | what a person may do to a job in its state |
 //! | [`refused`] | reasons why an event is refused |
-//! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
+//! | [`keep`], [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
 //! | [`handler`] | source and options of a handler |
 //! | [`fair`] | fair sharing of worker slots between groups: next group, preemption |
 //! | [`failure`] | what is kept of a failure, within bounds; groups of failures |
 //! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
-//! | [`repeat`] | next run of a repeating job |
+//! | [`repeat`], [`turn`] | next run of a repeating job; its turns and their outcomes |
 //! | [`history`] | job log and history of outside actions |
 //! | [`ports`] | values that flow between long-lived jobs |
 //! | [`names`], [`time`] | validated names; timestamps |
@@ -28,6 +28,7 @@ pub mod family;
 pub mod handler;
 pub mod history;
 pub mod job;
+pub mod keep;
 pub mod lease;
 pub mod limits;
 pub mod matching;
@@ -41,6 +42,7 @@ pub mod state;
 pub mod state_word;
 pub mod time;
 pub mod transition;
+pub mod turn;
 pub mod unique;
 
 pub use actions::Action;

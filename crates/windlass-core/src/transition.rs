@@ -113,6 +113,7 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         | Event::Fail(_)
         | Event::Release { .. }
         | Event::Return { .. }
+        | Event::Skip { .. }
         | Event::Restart(_)
         | Event::Suspend { .. }
         | Event::Lapse { .. }
@@ -157,6 +158,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Fail(failure) => failed(job, failure, now),
         Event::Release { by, run_at, counts } => released(job, by, run_at, counts, now),
         Event::Return { by } => released(job, by, job.progress.due_at.min(now), false, now),
+        Event::Skip { by } => skipped(job, by, now),
         Event::Restart(restart) => restarted(job, *restart, now),
         Event::Suspend { by } => suspended(job, by, now),
         Event::Lapse { token, chance } => lapsed(job, token, chance, now),

@@ -7,6 +7,8 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::KeepFor;
+use windlass_core::repeat::every::parse_duration_ms;
 use windlass_http::Allowed;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +24,8 @@ pub enum ValueKind {
         max: i64,
     },
     Switch,
+    /// Keep time: a duration such as `7d`, `0` or `forever`.
+    KeepTime,
     /// List of texts; in the environment and with `--set` separated by commas.
     List,
 }
@@ -57,6 +61,18 @@ pub const fn whole(min: i64, max: i64) -> ValueKind {
 /// Up to a century.
 pub const SECONDS: ValueKind = whole(0, 100 * 366 * 86_400);
 pub const COUNT: ValueKind = whole(1, 1_000_000_000);
+
+/// Parses a keep time: a duration such as `7d`, `0` (not kept) or `forever`.
+pub fn parse_keep(text: &str) -> Option<KeepFor> {
+    match text.trim() {
+        "0" => Some(KeepFor::Drop),
+        "forever" => Some(KeepFor::Ever),
+        text => match parse_duration_ms(text).ok()? {
+            0 => Some(KeepFor::Drop),
+            ms => Some(KeepFor::Ms(ms)),
+        },
+    }
+}
 
 /// Invalid configuration, with a message for its author.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +154,10 @@ impl Values {
     /// Optional text.
     pub fn optional(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    pub fn keep(&self, name: &str) -> KeepFor {
+        parse_keep(self.text(name)).unwrap_or(KeepFor::Ever)
     }
 
     pub fn switch(&self, name: &str) -> bool {

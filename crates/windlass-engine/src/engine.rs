@@ -17,6 +17,7 @@ use crate::tables::leases::Leases;
 use crate::tables::settle_waiters::SettleWaiters;
 use crate::tables::timers::Timers;
 use crate::tenants::limits::LimitTables;
+use crate::tenants::queue_settings::QueueTable;
 use crate::tenants::quota::Quotas;
 use crate::time::clock::Clock;
 use crate::time::scheduler;
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) timers: Arc<Timers>,
     pub(crate) limits: Arc<LimitTables>,
     pub(crate) quotas: Quotas,
+    pub(crate) queues: QueueTable,
     pub(crate) settle_waiters: Arc<SettleWaiters>,
     pub(crate) lease_watch: LeaseWatch,
     pub(crate) family_locks: FamilyLocks,
@@ -97,6 +99,7 @@ impl Engine {
             timers,
             limits: Arc::new(limits),
             quotas: Quotas::new(&options),
+            queues: QueueTable::default(),
             options,
             settle_waiters: Arc::default(),
             lease_watch: LeaseWatch::default(),
@@ -121,6 +124,7 @@ impl Engine {
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
         let engine = Engine { inner, who: None, is_exempt: false, scope: Scope::default() };
         engine.load_quotas().await?;
+        engine.load_queue_settings().await?;
         Ok(engine)
     }
 

@@ -56,6 +56,7 @@ pub use meters::Meters;
 pub use quota::{InUse, Quota, RunTime};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use tables::lease_watch::LeaseEnd;
+pub use tenants::queue_settings::{KeepSettings, QueueSettings};
 pub use time::scheduler::Stepped;
 pub use transaction::{Halt, Queued, Stop, Transaction};
 pub use verbs::claim::Delivery;

@@ -2,8 +2,8 @@
 //! checksum, so that a flipped bit is detected.
 //!
 //! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]`, the fields named by the flags,
-//! then zeros up to `MOVES_BYTES_MIN`. A new field gets a new flag at the end; an unknown flag is an error,
-//! because a newer version wrote it.
+//! then zeros up to `MOVES_BYTES_MIN`. All sixteen flags are in use; an unknown format is an error, because a
+//! newer version wrote it.
 
 use crate::error::StoreError;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ mod flag {
     pub(super) const AGAIN_AT: u16 = 1 << 12;
     pub(super) const REST: u16 = 1 << 13;
     pub(super) const MINUTE_RUNS: u16 = 1 << 14;
-    pub(super) const ALL: u16 = (1 << 15) - 1;
+    /// All flags are taken: a further field needs a new format number.
+    pub(super) const AHEAD: u16 = 1 << 15;
 }
 
 /// Value of the column `at`: the time that belongs to the state.
@@ -108,6 +109,9 @@ fn write_lease(lease: &Lease, flags: &mut u16, out: &mut Vec<u8>) {
     }
     if lease.cancel_asked {
         *flags |= flag::CANCEL;
+    }
+    if lease.ahead {
+        *flags |= flag::AHEAD;
     }
     if let Some(worker) = &lease.worker {
         *flags |= flag::WORKER;
@@ -198,7 +202,7 @@ pub(crate) fn read_moves(
         return Err(damaged(id, "wrong checksum of its progress"));
     }
     let flags = u16::from_le_bytes([moves[1], moves[2]]);
-    if moves[0] != MOVES_FORMAT || flags & !flag::ALL != 0 {
+    if moves[0] != MOVES_FORMAT {
         return Err(StoreError::Open(format!("job {id} was written by a newer version of windlass")));
     }
     let has = |flag: u16| flags & flag != 0;
@@ -260,6 +264,7 @@ fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> 
             (false, false, None) => Afterwards::Settle,
         },
         cancel_asked: has(flag::CANCEL),
+        ahead: has(flag::AHEAD),
     })
 }
 

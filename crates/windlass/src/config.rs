@@ -20,7 +20,7 @@ use clap::Args;
 use flags::PortFlags;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass_dialects::settings::{DialectSettings, Key, ValueKind, Values};
+use windlass_dialects::settings::{self, DialectSettings, Key, ValueKind, Values};
 use windlass_dialects::{ALL, Dialects};
 use windlass_engine::journal;
 use windlass_http::Signer;
@@ -309,6 +309,11 @@ fn understood(kind: ValueKind, raw: &Raw) -> Result<Value, String> {
             Ok(number) if (min..=max).contains(&number) => Ok(Value::Whole(number)),
             _ => Err(wanted(kind)),
         },
+        (ValueKind::KeepTime, Raw::Toml(toml::Value::Integer(0)), _) => Ok(Value::Text("0".to_string())),
+        (ValueKind::KeepTime, _, Some(text)) => match settings::parse_keep(text) {
+            Some(_) => Ok(Value::Text(text.to_string())),
+            None => Err(wanted(kind)),
+        },
         (ValueKind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
         (ValueKind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
         (ValueKind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
@@ -328,6 +333,7 @@ fn wanted(kind: ValueKind) -> String {
         ValueKind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
         ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
         ValueKind::Whole { min, max } => format!("a whole number from {min} to {max}"),
+        ValueKind::KeepTime => "a duration such as 7d, 0 or \"forever\"".to_string(),
         ValueKind::Switch => "true or false".to_string(),
         ValueKind::List => "a list of strings: \"one, two\" or [\"one\", \"two\"]".to_string(),
     }

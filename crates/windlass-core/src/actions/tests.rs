@@ -36,6 +36,7 @@ fn running(kind: RunKind, cancel_asked: bool) -> JobState {
         kind,
         afterwards: Afterwards::Settle,
         cancel_asked,
+        ahead: false,
     })
 }
 

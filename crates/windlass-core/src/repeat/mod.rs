@@ -28,6 +28,9 @@ pub use every::{BadDuration, BadEvery};
 pub use modifiers::BadModifiers;
 pub use span::Span;
 
+/// Most missed times that are counted; a larger number means "at least".
+pub const MISSED_MAX: u32 = 1_000;
+
 /// Times that a repeat rule may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moments {
@@ -99,6 +102,30 @@ impl Repeat {
             Rule::Modifiers(schedule) => schedule.names_dates(),
             Rule::Cron(_) => true,
             Rule::Every(_) => false,
+        }
+    }
+
+    /// Scheduled times after `due`, up to and including `now`: they pass without a run while the run that was
+    /// due then has not ended. At most [`MISSED_MAX`] are counted. A rule that counts from the previous run
+    /// misses none.
+    pub fn missed(&self, due: Timestamp, now: Timestamp) -> u32 {
+        match &self.rule {
+            Rule::Modifiers(_) => 0,
+            Rule::Every(every) => {
+                u32::try_from(now.since_ms(due) / every.interval_ms()).unwrap_or(MISSED_MAX).min(MISSED_MAX)
+            }
+            Rule::Cron(cron) => {
+                let mut tick = due;
+                let mut count = 0;
+                while count < MISSED_MAX {
+                    match cron.next(&Moments { scheduled: tick, started: None, finished: tick }) {
+                        Some(next) if next <= now => tick = next,
+                        Some(_) | None => break,
+                    }
+                    count += 1;
+                }
+                count
+            }
         }
     }
 

@@ -152,3 +152,26 @@ fn a_rule_that_never_comes_again_has_no_upcoming_runs() {
     assert_eq!(Repeat::parse("every 300d").unwrap().next(&late), None);
     assert_eq!(Repeat::parse("0 0 1 1 *").unwrap().next(&late), None);
 }
+
+#[test]
+fn missed_times_are_those_between_the_due_time_and_now() {
+    let day = 86_400_000;
+    for (rule, now, missed) in [
+        ("every 5m", 0, 0),
+        ("every 5m", 299_999, 0),
+        ("every 5m", 300_000, 1),
+        ("every 5m", 1_020_000, 3),
+        ("every 100ms", day, MISSED_MAX),
+        ("0 4 * * *", 4 * 3_600_000 - 1, 0),
+        ("0 4 * * *", 4 * 3_600_000, 1),
+        ("0 4 * * *", 3 * day, 3),
+        ("* * * * *", day, MISSED_MAX),
+        ("0 0 30 2 *", 9 * day, 0),
+        ("FINISHED, +1 HOUR", 9 * day, 0),
+        ("SCHEDULED, +1 HOUR", 9 * day, 0),
+    ] {
+        let rule = Repeat::parse(rule).unwrap();
+        let missed_by = rule.missed(Timestamp::EPOCH, Timestamp::from_millis(now));
+        assert_eq!(missed_by, missed, "{rule} at {now}");
+    }
+}

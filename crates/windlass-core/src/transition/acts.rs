@@ -8,6 +8,7 @@ use crate::job::Job;
 use crate::lease::{Afterwards, Lease, Rest, RunKind};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::turn::TurnOutcome;
 
 pub(super) fn cancelled(
     job: &Job,
@@ -26,6 +27,7 @@ pub(super) fn cancelled(
         (JobState::Running(lease), _) if lease.kind == RunKind::Shutdown => Err(Refused::Terminating),
         (JobState::Running(lease), CancelRunning::Now) => {
             inputs_returned(&mut next);
+            end_turn(job, &mut next, TurnOutcome::Cancelled, now);
             match Run::of(lease).overruled_when_unfinished(&mut next, now) {
                 Some(state) => to(job, next, state),
                 None => settle(job, next, JobState::Cancelled { at: now }),
@@ -52,9 +54,10 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
     next.progress.due_at = at;
     match &job.state {
         JobState::Ready { run_at, lapsed } => {
-            // A run request never delays an earlier run; an update does that.
+            // A run request never delays an earlier run; an update does that. A repeating job keeps its
+            // scheduled time: the requested run comes in addition.
             let run_at = at.min(*run_at);
-            next.progress.due_at = run_at;
+            next.progress.due_at = job.progress.due_at;
             to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
         }
         // The job continues, so its progress stays visible.

@@ -12,6 +12,7 @@ use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::retry::TIMED_OUT;
 use crate::state::JobState;
+use crate::turn::{Turn, TurnOutcome};
 use std::sync::Arc;
 
 /// The run that is ending, and the requests that arrived during it.
@@ -284,7 +285,20 @@ pub(super) fn forgetting_children(before: &Job, mut transition: Transition) -> R
 
 pub(super) fn next_turn(job: &Job, now: Timestamp) -> Option<Timestamp> {
     let repeat = job.spec.policy.repeat.as_ref()?;
+    let is_ahead = job.state.lease().is_some_and(|lease| lease.ahead);
+    if is_ahead && job.progress.due_at > now {
+        return Some(job.progress.due_at);
+    }
     repeat.next(&Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now })
+}
+
+/// Records the turn that ends with the run of `before`, if the job repeats.
+pub(super) fn end_turn(before: &Job, next: &mut Job, outcome: TurnOutcome, now: Timestamp) {
+    let failure = next.body.as_ref().and_then(|body| body.outcome.as_ref());
+    let failure = failure.filter(|_| outcome == TurnOutcome::Failed);
+    if let Some(turn) = Turn::ended(before, outcome, failure, now) {
+        body_mut(next).remember_turn(turn);
+    }
 }
 
 /// Start of the current scheduled run, from which the give-up time counts.
@@ -407,6 +421,9 @@ pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
     }
     if let Some(repeat) = patch.repeat {
         spec.policy = Arc::new(Policy { repeat, ..Policy::clone(&spec.policy) });
+    }
+    if let Some(catch_up) = patch.catch_up {
+        spec.policy = Arc::new(Policy { catch_up, ..Policy::clone(&spec.policy) });
     }
     if let Some((lease, lease_span)) = patch.lease {
         spec.policy = Arc::new(Policy { lease, lease_span, ..Policy::clone(&spec.policy) });

@@ -9,6 +9,7 @@ use crate::job::{Job, KeepFor, Outcome};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::turn::{Turn, TurnOutcome, comes_too_late};
 use std::sync::Arc;
 
 pub(super) fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused> {
@@ -47,6 +48,8 @@ pub(super) fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transitio
         kind,
         afterwards: Afterwards::Settle,
         cancel_asked: false,
+        // Only a requested run starts before the scheduled time.
+        ahead: next.spec.policy.repeat.is_some() && next.progress.due_at > now,
     };
     to(job, next, JobState::Running(lease))
 }
@@ -93,14 +96,20 @@ pub(super) fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Tran
     }
     remember_outcome(&mut next, outcome, job.body.is_some());
     inputs_used(&mut next);
+    let waits = next.progress.pending_children > 0;
+    if !waits {
+        end_turn(job, &mut next, TurnOutcome::Completed, now);
+    }
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
-    let waits = next.progress.pending_children > 0;
     let again = run.again_at();
     let next_turn = if finish.ignore_repeat { None } else { next_turn(job, now) };
     // The finish counts, but a job with a pending cancellation does not continue.
     if run.cancel_asked && (waits || again.is_some() || next_turn.is_some()) {
+        if waits {
+            end_turn(job, &mut next, TurnOutcome::Cancelled, now);
+        }
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if waits {
@@ -124,12 +133,15 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
     remember_failure(&mut next, failure.outcome, now);
     inputs_returned(&mut next);
     if let Some(state) = run.overruled(&mut next, now) {
+        end_turn(job, &mut next, TurnOutcome::Failed, now);
         return after_run(job, next, state);
     }
     if run.cancel_asked {
+        end_turn(job, &mut next, TurnOutcome::Cancelled, now);
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if let Some(at) = run.again_at() {
+        end_turn(job, &mut next, TurnOutcome::Failed, now);
         return run_again(job, next, at.max(now));
     }
     let again = match failure.retry {
@@ -149,6 +161,7 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
 
 /// No attempt is left: the job fails, unless a repeat rule continues it.
 pub(super) fn give_up(job: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
+    end_turn(job, &mut next, TurnOutcome::Failed, now);
     if job.spec.policy.repeat_after_failure
         && let Some(run_at) = next_turn(job, now)
     {
@@ -176,6 +189,7 @@ pub(super) fn released(
         return to(job, next, state);
     }
     if run.cancel_asked {
+        end_turn(job, &mut next, TurnOutcome::Cancelled, now);
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if let Some(at) = run.again_at() {
@@ -186,6 +200,32 @@ pub(super) fn released(
         return give_up(job, next, now);
     }
     to(job, next, JobState::ready(run_at))
+}
+
+pub(super) fn skipped(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refused> {
+    if !comes_too_late(job) {
+        return Err(Refused::NotDue);
+    }
+    let run = ended_run(job, by, now)?;
+    let mut next = touched(job, now);
+    next.progress.attempts = next.progress.attempts.saturating_sub(1);
+    next.progress.started_at = next.progress.prior_start;
+    if let Some(turn) = Turn::missed(job, now) {
+        body_mut(&mut next).remember_turn(turn);
+    }
+    if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
+        return to(job, next, state);
+    }
+    if run.cancel_asked {
+        return settle(job, next, JobState::Cancelled { at: now });
+    }
+    match next_turn(job, now) {
+        Some(run_at) => {
+            start_over(&mut next, run_at);
+            to(job, next, JobState::ready(run_at))
+        }
+        None => settle(job, next, JobState::Completed { at: now }),
+    }
 }
 
 pub(super) fn restarted(job: &Job, restart: Restart, now: Timestamp) -> Result<Transition, Refused> {
@@ -250,9 +290,11 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
         return to(job, next, state);
     }
     if run.cancel_asked {
+        end_turn(job, &mut next, TurnOutcome::Cancelled, now);
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if let Some(at) = run.again_at() {
+        end_turn(job, &mut next, TurnOutcome::Failed, now);
         // No `lapsed` token: a late finish of the old holder would cancel the run that was asked for.
         next.progress.attempts = 0;
         return to(job, next, JobState::ready(at.max(now)));

@@ -1,5 +1,5 @@
 //! Tests of the rules: every (state, event) pair in one text to proofread ([`table`]), the subtle rules one
-//! by one ([`scenarios`], [`families`]), and invariants under random events ([`properties`]). [`stored`]
+//! by one ([`scenarios`], [`families`], [`turns`]), and invariants under random events ([`properties`]). [`stored`]
 //! checks that jobs written by older versions can still be read.
 
 mod families;
@@ -7,6 +7,7 @@ mod properties;
 mod scenarios;
 mod stored;
 mod table;
+mod turns;
 
 use super::*;
 use crate::event::{CancelRunning, Failure, Finish, Grant, Patch, Restart, RetryWish};

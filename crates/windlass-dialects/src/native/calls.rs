@@ -24,6 +24,7 @@ mod metrics;
 mod patch;
 mod probes;
 mod push;
+mod queue_settings;
 mod queues;
 mod quota;
 mod result;
@@ -124,6 +125,10 @@ pub static CALLS: &[Route] = &[
         .with_params(&[ALIAS, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR),
     get("/api/v1/queues", Viewer, call!(queues::queues), "List queues with job counts")
         .with_params(&[TENANT]).with_response::<queues::Queues<'_>>(200),
+    get("/api/v1/queues/{queue}", Viewer, call!(queue_settings::get), "Get a queue with its job counts and settings")
+        .with_params(&[QUEUE, TENANT]).with_response::<queues::QueueView<'_>>(200),
+    put("/api/v1/queues/{queue}", Operator, call!(queue_settings::put), "Set how long the jobs of a queue are kept; settings that are left out do not change")
+        .with_params(&[QUEUE, TENANT]).with_request::<queue_settings::QueueAsk>(queue_settings::EXAMPLES).with_response::<queues::QueueView<'_>>(200).answers_with(400, ERROR),
     post("/api/v1/queues/{queue}/pause", Operator, call!(queues::pause), "Pause a queue: its jobs are not handed out")
         .with_params(&[QUEUE, TENANT]).with_response::<queues::QueuePaused<'_>>(200),
     post("/api/v1/queues/{queue}/resume", Operator, call!(queues::resume), "Resume a paused queue")
@@ -156,8 +161,19 @@ pub static CALLS: &[Route] = &[
         .with_params(&[WORKER, TENANT]).with_response::<workers::WorkerIs<'_>>(200).answers_with(404, ERROR),
     get("/api/v1/handlers", Viewer, call!(handlers::handlers), "List handlers with their versions, newest first")
         .with_params(&[TENANT]).with_response::<handlers::Handlers<'_>>(200),
-    get("/api/v1/schedules", Viewer, call!(schedules::schedules), "List repeating jobs with their next runs, newest first")
+    get("/api/v1/schedules", Viewer, call!(schedules::schedules), "List repeating jobs with their next runs and last turns, newest first")
         .with_params(&[LIMIT, CURSOR, TENANT]).with_response::<list::Page<'_>>(200),
+    get("/api/v1/schedules/{id}/turns", Viewer, call!(schedules::turns), "Last turns of a repeating job with their outcomes, newest first")
+        .with_params(&[ID, TENANT]).with_response::<schedules::Turns<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    patch("/api/v1/schedules/{id}", Operator, call!(schedules::change), "Change the rule, payload, priority, queue or next run of a repeating job")
+        .with_params(&[ID, TENANT]).with_request::<schedules::ScheduleAsk<'_>>(schedules::EXAMPLES).with_body(NO_OWN_BOUND)
+        .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/schedules/{id}/pause", Operator, call!(schedules::pause), "Pause a schedule: no further turn starts, a running one goes on")
+        .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/schedules/{id}/resume", Operator, call!(schedules::resume), "Resume a paused schedule at its next scheduled time")
+        .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/schedules/{id}/run", Operator, call!(schedules::run), "Run a repeating job once now; its next scheduled time does not move")
+        .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     get("/api/v1/events", Viewer, call!(events::events), "Stream of job events (server-sent events)")
         .with_params(&[JOB, SUMMARY_MS, TENANT]).answers_with(200, EVENTS),
     get("/api/v1/tenants/{tenant}/quota", Viewer, call!(quota::get), "Quotas of a tenant and their current use")

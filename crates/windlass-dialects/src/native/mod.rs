@@ -42,6 +42,7 @@ use rates::Rates;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use windlass_core::{Keep, Timestamp};
 use windlass_engine::Engine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,11 @@ impl Dialect for Native {
         settings.put(Settings {
             journals_pushes: values.switch("journal.native"),
             undo_ms: values.seconds_ms("native.undo_delete_s"),
+            keep: Keep {
+                completed: values.keep("keep.completed"),
+                failed: values.keep("keep.failed"),
+                cancelled: values.keep("keep.cancelled"),
+            },
         });
         Ok(())
     }
@@ -75,6 +81,7 @@ impl Dialect for Native {
     fn start(&self, context: Context) -> Starting<'static> {
         let settings: Settings = context.settings.get();
         let state = Arc::new(State {
+            up_since: context.engine.now(),
             deleted: Deleted::new(settings.undo_ms),
             settings,
             engine: context.engine,
@@ -101,17 +108,21 @@ pub struct Settings {
     pub journals_pushes: bool,
     /// Time for which a deletion can be undone; 0: not at all.
     pub undo_ms: i64,
+    /// Keep times of jobs whose push and queue set none.
+    pub keep: Keep,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { journals_pushes: false, undo_ms: 60_000 }
+        Settings { journals_pushes: false, undo_ms: 60_000, keep: Keep::default() }
     }
 }
 
 /// State shared by the calls.
 struct State {
     settings: Settings,
+    /// Start of this server.
+    up_since: Timestamp,
     engine: Engine,
     deleted: Deleted,
     rates: Rates,

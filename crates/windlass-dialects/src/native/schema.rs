@@ -61,6 +61,7 @@ inline_schemas! {
     RetryAsk => |g| {"anyOf": [{"type": "integer", "minimum": 1}, g.subschema_for::<Retry>()]},
     ConflictWord => |_| {"type": "string", "enum": ["return", "update", "refuse"]},
     HeldWord => |_| {"type": "string", "enum": ["settled", "started", "forgotten"]},
+    CatchUpWord => |_| {"type": "string", "enum": ["one", "none"]},
     GoneWord => |_| {"type": "string", "enum": ["gone"]},
 }
 
@@ -74,6 +75,8 @@ pub(super) struct SourceWord;
 pub(super) struct ConflictWord;
 /// Text form of [`windlass_core::unique::HeldUntil`].
 pub(super) struct HeldWord;
+/// Text form of [`windlass_core::turn::CatchUp`].
+pub(super) struct CatchUpWord;
 /// Text form of "no backoff".
 pub(super) struct NoneWord;
 

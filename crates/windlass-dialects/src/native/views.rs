@@ -2,11 +2,14 @@
 
 mod job_history;
 mod parts;
+mod schedule;
 
 use super::wire::{Id, State, Time, Unique};
 use crate::codec::{Encoding, Kept, Nullable, Text};
+use crate::route::Call;
 use job_history::{HistoryEntry, LogView};
 use parts::{FailedAttempt, LeaseView, PayloadFields, Ports};
+use schedule::ScheduleView;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,6 +18,7 @@ use windlass_core::repeat::Moments;
 use windlass_core::{Action, Job, JobState, Timestamp};
 
 pub(super) use parts::{OutcomeFields, Progress};
+pub(super) use schedule::{TurnView, is_paused};
 
 /// Estimated bytes of one job without its payload; it avoids most reallocations.
 pub(super) const JOB_BYTES_GUESS: usize = 320;
@@ -120,6 +124,7 @@ pub(super) struct JobView<'a> {
     custom_state: Option<BTreeMap<&'a str, Kept<'a>>>,
     /// Repeat rule.
     repeat: Option<&'a str>,
+    schedule: Option<ScheduleView<'a>>,
     /// Dialect that created it.
     origin: &'a str,
     /// Alias.
@@ -185,6 +190,7 @@ impl<'a> JobView<'a> {
             ports: None,
             custom_state: None,
             repeat: spec.policy.repeat.as_ref().map(|repeat| repeat.text()),
+            schedule: ScheduleView::of(job, hidden),
             origin: origin(job),
             alias: spec.alias(),
             unique,
@@ -217,6 +223,8 @@ impl<'a> JobView<'a> {
                 .map(|(key, value)| (key.as_str(), Kept::Json(value.as_str().as_bytes())))
                 .collect()
         };
+        let view =
+            JobView::new(job, encoding, hidden, around.now).with_next_runs(job, around.now, around.up_since);
         JobView {
             errors: (!errors.is_empty())
                 .then(|| errors.iter().map(|error| FailedAttempt::new(error, encoding)).collect()),
@@ -227,12 +235,23 @@ impl<'a> JobView<'a> {
             log: body.and_then(|body| body.log.as_deref()).map(LogView::new),
             actions: Some(Action::offered(job, around.now).into_iter().map(Action::as_str).collect()),
             history: Some(job_history::history(job, hidden)),
-            ..JobView::new(job, encoding, hidden, around.now).with_next_runs(job, around.now)
+            schedule: view.schedule.map(|schedule| schedule.with_turns(job, hidden)),
+            ..view
         }
     }
 
-    /// Adds the predicted runs, assuming that each begins on time and takes no time. None for a settled job.
-    pub(super) fn with_next_runs(mut self, job: &Job, now: Timestamp) -> JobView<'a> {
+    /// Adds the predicted runs, assuming that each begins on time and takes no time, and whether a turn is
+    /// late. None for a settled or paused job. `up_since`: see [`up_since`].
+    pub(super) fn with_next_runs(
+        mut self,
+        job: &Job,
+        now: Timestamp,
+        up_since: Option<Timestamp>,
+    ) -> JobView<'a> {
+        self.schedule = self.schedule.map(|schedule| schedule.with_lateness(job, now, up_since));
+        if is_paused(job) {
+            return self;
+        }
         let Some(repeat) = job.spec.policy.repeat.as_ref().filter(|_| !job.state().is_settled()) else {
             return self;
         };
@@ -245,6 +264,11 @@ impl<'a> JobView<'a> {
         self.next_runs = Some(runs.into_iter().map(Time::from).collect());
         self
     }
+}
+
+/// Start of this server; `None` if other servers may work on the same store.
+pub(super) fn up_since(call: &Call) -> Option<Timestamp> {
+    (!call.engine.is_shared()).then(|| call.server.state::<super::State>().up_since)
 }
 
 /// Due time of the current, next or last run.
@@ -265,6 +289,7 @@ pub(super) fn origin(job: &Job) -> &str {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunConditions {
     pub now: Timestamp,
+    pub up_since: Option<Timestamp>,
     pub queue_is_paused: bool,
     /// Limit that keeps it from starting.
     pub held_by: Option<String>,
@@ -283,6 +308,7 @@ fn waiting_for(job: &Job, around: &RunConditions) -> Option<String> {
             return Some(format!("children {}", job.progress.pending_children));
         }
         JobState::Waiting => "parent",
+        JobState::Suspended if job.spec.policy.repeat.is_some() => "being resumed",
         JobState::Suspended => "being run",
         JobState::Running(_)
         | JobState::Completed { .. }

@@ -310,6 +310,16 @@ pub(super) struct Keep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeepMs(pub KeepFor);
 
+impl Serialize for KeepMs {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            KeepFor::Drop => to.serialize_i64(0),
+            KeepFor::Ms(ms) => to.serialize_i64(ms),
+            KeepFor::Ever => to.serialize_str("ever"),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for KeepMs {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct KeepVisitor;

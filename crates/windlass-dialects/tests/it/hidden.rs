@@ -86,11 +86,14 @@ impl World {
         }
         let finish = json!({"outcome": "finish", "result": {"r": CANARY}});
         let fail = json!({"outcome": "fail", "retry": false, "message": CANARY, "error": CANARY});
-        let (done, failed) = (self.settle("done", finish).await, self.settle("failed", fail).await);
+        let (done, failed) = (self.settle("done", finish).await, self.settle("failed", fail.clone()).await);
+        let schedule = json!({"name": "n", "queue": "turns", "repeat": "every 1h"});
+        self.post("/api/v1/jobs", schedule).await;
+        let failing = self.settle("turns", fail).await;
         let (running, token) = self.claim("running").await;
         let log = json!({"token": token, "lines": [CANARY]});
         self.post(&format!("/api/v1/jobs/{running}/log"), log).await;
-        self.jobs = vec![done, failed, running.as_u64().unwrap()];
+        self.jobs = vec![done, failed, failing, running.as_u64().unwrap()];
         let repeating = json!({"name": "r", "payload": CANARY, "delay_ms": 9_000_000, "repeat": "every 1h"});
         let made = self.ask(Role::Operator, "POST", "/api/v1/jobs", &repeating.to_string()).await;
         if made.0 == 201 {
@@ -226,6 +229,7 @@ async fn no_call_of_any_dialect_shows_a_viewer_what_jobs_work_on() {
         "/api/v1/jobs/{id}",
         "/api/v1/jobs/{id}/result",
         "/api/v1/aliases/{alias}",
+        "/api/v1/schedules/{id}/turns",
         "/api/v1/handlers",
         "/jq/job/{id}",
         "/blob/{*addr}",

@@ -27,6 +27,8 @@ mod operations;
 mod postgres_server;
 mod queuey;
 mod quotas;
+mod retention;
+mod schedules;
 mod scopes;
 mod sidejob;
 mod stores;

@@ -1,7 +1,11 @@
 //! Tokens for some queues: no call of any dialect can push to, claim, see, change or list jobs of other
 //! queues.
 
+mod calls;
+
 use crate::support::{Keys, Reply, TestServer, serve_port};
+use calls::How::{Forbidden, Less, Refused, Unknown};
+use calls::{BESIDE, CALLS};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -172,145 +176,6 @@ async fn limited(server: &TestServer, admin: &str, role: &str, queues: &[&str]) 
     assert_eq!(made.status, 201, "{}", made.text());
     made.json()["token"].as_str().unwrap().to_owned()
 }
-
-/// Expected result of a call out of reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// 403; the same call succeeds with a token for all queues.
-    Forbidden,
-    /// Same response as for an unknown job.
-    Unknown,
-    /// Fewer entries than with a token for all queues.
-    Less,
-    /// 403 in any case.
-    Refused,
-}
-use How::{Forbidden, Less, Refused, Unknown};
-
-const CALLS: &[(&str, &str, &str, How)] = &[
-    ("POST", "/api/v1/jobs", r#"{"name":"n","queue":"b"}"#, Forbidden),
-    (
-        "POST",
-        "/api/v1/jobs",
-        r#"{"jobs":[{"name":"n","queue":"a","delay_ms":9000000},{"name":"n","queue":"b"}]}"#,
-        Forbidden,
-    ),
-    ("POST", "/api/v1/jobs", r#"{"name":"n"}"#, Forbidden),
-    ("GET", "/api/v1/jobs", "<job>", Less),
-    ("GET", "/api/v1/jobs?queue=b", "<job>", Less),
-    ("GET", "/api/v1/jobs?state=ready", "<job>", Less),
-    ("GET", "/api/v1/jobs/count?search=queue:b", "<job>", Less),
-    ("POST", "/api/v1/jobs/bulk", r#"{"action":"cancel","ids":[<job>]}"#, Less),
-    ("POST", "/api/v1/jobs/bulk", r#"{"action":"delete","search":"queue:b"}"#, Less),
-    ("POST", "/api/v1/claim", r#"{"queues":["b"],"worker":"<job>"}"#, Forbidden),
-    ("POST", "/api/v1/claim", r#"{"name":"*","worker":"<job>"}"#, Less),
-    ("POST", "/api/v1/extend", r#"{"extend":[{"id":<run>,"token":<token>}]}"#, Less),
-    ("POST", "/api/v1/settle", r#"{"settle":[{"id":<run>,"token":<token>,"outcome":"finish"}]}"#, Less),
-    ("POST", "/api/v1/jobs/<run>/log", r#"{"token":<token>,"lines":["x"]}"#, Unknown),
-    ("GET", "/api/v1/jobs/<job>", "", Unknown),
-    ("PATCH", "/api/v1/jobs/<job>", r#"{"priority":3}"#, Unknown),
-    ("DELETE", "/api/v1/jobs/<job>", "", Unknown),
-    ("GET", "/api/v1/jobs/<job>/result", "", Unknown),
-    ("GET", "/api/v1/jobs/<job>/children", "", Unknown),
-    ("GET", "/api/v1/jobs/<job>/family", "", Unknown),
-    ("POST", "/api/v1/jobs/<job>/cancel", "", Unknown),
-    ("POST", "/api/v1/jobs/<job>/retry", "", Unknown),
-    ("POST", "/api/v1/jobs/<job>/run", "", Unknown),
-    ("POST", "/api/v1/jobs/<job>/clone", "", Unknown),
-    ("GET", "/api/v1/jobs/<alias>", "", Unknown),
-    ("GET", "/api/v1/aliases/<alias>", "", Unknown),
-    ("GET", "/api/v1/queues", "<job>", Less),
-    ("POST", "/api/v1/queues/b/pause", "", Forbidden),
-    ("POST", "/api/v1/queues/b/resume", "", Forbidden),
-    ("GET", "/api/v1/limits", "", Forbidden),
-    ("PUT", "/api/v1/limits/x", r#"{"matcher":{"queue":"b"},"max_running":1}"#, Forbidden),
-    ("DELETE", "/api/v1/limits/x", "", Forbidden),
-    ("GET", "/api/v1/blobs", "", Forbidden),
-    ("GET", "/api/v1/stats", "<job>", Less),
-    ("GET", "/api/v1/workers", "<run><token>", Less),
-    ("POST", "/api/v1/workers/w/quiet", "", Refused),
-    ("POST", "/api/v1/workers/w/wake", "", Refused),
-    ("POST", "/api/v1/workers/w/dismiss", "", Refused),
-    ("GET", "/api/v1/handlers", "", Less),
-    ("GET", "/api/v1/tenants/acme/quota", "", Forbidden),
-    ("GET", "/api/v1/signing_key", "", Refused),
-    ("GET", "/metrics", "<job>", Less),
-    ("POST", "/jq/job", r#"{"name":"j","argument":{"x":1}}"#, Forbidden),
-    ("GET", "/jq/job/<jq>", "", Unknown),
-    ("DELETE", "/jq/job/<jq>", "", Unknown),
-    ("GET", "/jq/job/<jq>/polling?timeout=0", "", Unknown),
-    ("DELETE", "/jq/worker", "", Refused),
-    ("POST", "/jq/worker/ping", "", Refused),
-    ("POST", "/jq/done", r#"{"job_id":"<jq>","status":"done"}"#, Refused),
-    ("GET", "/jq/constraint", "", Forbidden),
-    ("PUT", "/jq/constraint/y", r#"{"matcher":{"name":"n"},"max_running":5}"#, Forbidden),
-    ("GET", "/jq/constraint/y", "", Forbidden),
-    ("DELETE", "/jq/constraint/y", "", Forbidden),
-    (
-        "POST",
-        "/jobs/create",
-        r#"{"binary_addr":"0123456789abcdef0123456789abcdef01234567","input_addr":"0123456789abcdef0123456789abcdef01234567"}"#,
-        Forbidden,
-    ),
-    ("GET", "/jobs/<queuey>", "", Unknown),
-    ("POST", "/jobs/<queuey>/tickle", "", Unknown),
-    ("POST", "/jobs/<queuey>/complete", r#"{"status":"completed"}"#, Unknown),
-    ("POST", "/jobs/claim", r#"{"runner_id":"<queuey>"}"#, Forbidden),
-    ("POST", "/acme/job/t/add", "x", Forbidden),
-    ("PUT", "/acme/job/t/add", "x", Forbidden),
-    ("POST", "/add?client=acme&jobtype=t", "x", Forbidden),
-    ("GET", "/acme/job/waiting", "<miniq>", Less),
-    ("GET", "/acme/job/t/archive", "", Forbidden),
-    ("GET", "/acme/job/t/<miniq>", "", Forbidden),
-    ("GET", "/acme/job/t/<miniq>/result", "", Forbidden),
-    ("GET", "/acme/handler/get/t", "", Forbidden),
-    ("GET", "/acme/handler/get", "", Less),
-    ("POST", "/acme/handler/add/t2/add", r#"{"lang":"sh","body":"x"}"#, Forbidden),
-    ("PUT", "/acme/handler/add/t2/add", r#"{"lang":"sh","body":"x"}"#, Forbidden),
-    ("DELETE", "/acme/handler/del/t2/delete", "", Forbidden),
-    ("POST", "/acme/handler/del/t/delete", "", Forbidden),
-    ("GET", "/sidejob/workers/sb", "", Forbidden),
-    ("POST", "/sidejob/jobs", r#"{"queue":"sb","class":"C"}"#, Forbidden),
-    ("GET", "/sidejob/jobs/<side>", "", Unknown),
-    ("POST", "/sidejob/jobs/<side>/run", "", Unknown),
-    ("POST", "/sidejob/jobs/<side>/status", r#"{"status":"suspended"}"#, Unknown),
-    ("POST", "/sidejob/jobs/<side>/terminate", "", Unknown),
-    ("GET", "/sidejob/jobs/<side>/state", "", Unknown),
-    ("POST", "/sidejob/jobs/<side>/state", r#"{"k":1}"#, Unknown),
-    ("POST", "/sidejob/jobs/<side>/unset", r#"{"keys":["k"]}"#, Unknown),
-    ("GET", "/sidejob/jobs/<side>/children", "", Unknown),
-    ("GET", "/sidejob/jobs/<side>/child/x", "", Unknown),
-    ("POST", "/sidejob/jobs/<side>/adopt", r#"{"child":<side2>,"name":"x"}"#, Unknown),
-    ("POST", "/sidejob/jobs/<side>/ports", r#"{"inports":{"i":{}},"outports":{"o":{}}}"#, Unknown),
-    ("GET", "/sidejob/jobs/<side>/inports/i", "", Unknown),
-    ("POST", "/sidejob/jobs/<side>/inports/i/write", r#"{"data":1}"#, Unknown),
-    ("POST", "/sidejob/group", r#"{"operations":[{"job":<side>,"inport":"i","write":1}]}"#, Unknown),
-    ("POST", "/sidejob/jobs/<side>/lock", r#"{"ttl":5}"#, Unknown),
-    ("POST", "/sidejob/jobs/<side>/unlock", r#"{"token":"x"}"#, Unknown),
-    ("DELETE", "/sidejob/jobs/<side>", "", Unknown),
-    ("GET", "/sidejob/logs", "", Forbidden),
-    ("DELETE", "/sidejob/logs", "", Forbidden),
-    ("POST", "/sidejob/queues/sb/claim", r#"{"worker":"<side>"}"#, Forbidden),
-    ("PUT", "/sidejob/workers/sb", r#"{"C":{}}"#, Forbidden),
-];
-
-/// Calls that concern no job, or that are tested elsewhere.
-#[rustfmt::skip]
-const BESIDE: &[&str] = &[
-    "GET /api/v1/me", "GET /api/v1/history", "GET /api/v1/events", "GET /api/v1/schedules",
-    "GET /api/v1/failures", "POST /api/v1/jobs/{id}/undelete",
-    "POST /jq/worker",
-    "PUT /blob", "GET /blob/{*addr}", "GET /blob/",
-    "POST //job/{type}/add",
-    "POST /{client}/job//add",
-    "POST /sidejob/presence",
-    "POST /sidejob/logs",
-    // Same code path as calls in the table: they name one job by its id.
-    "POST /sidejob/jobs/{id}/finish",
-    "POST /sidejob/jobs/{id}/for_inputs",
-    "POST /sidejob/jobs/{id}/disown",
-    "POST /sidejob/jobs/{id}/refresh_lock",
-];
 
 fn fits(pattern: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();

@@ -8,6 +8,7 @@ use crate::transaction::Moved;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use windlass_core::turn::{Turn, TurnOutcome};
 use windlass_core::{
     Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, StateWord, Timestamp, apply,
 };
@@ -87,7 +88,7 @@ impl Inner {
 
     /// Reports a requested event: metrics, the feed, callers that wait for the job to settle.
     pub(crate) fn report_event(&self, event: &Event, moved: &Moved) {
-        if matches!(event, Event::Return { .. }) {
+        if matches!(event, Event::Return { .. } | Event::Skip { .. }) {
             self.limits.refund(&*self.store, &moved.before, self.now());
         }
         self.count(event, moved);
@@ -148,6 +149,9 @@ impl Inner {
 
     fn count(&self, event: &Event, moved: &Moved) {
         let meters = &self.meters;
+        if let Some(turn) = ended_turn(moved) {
+            meters.turns.of(turn.outcome).add(1);
+        }
         let counter = match event {
             Event::Finish(_) => &meters.finished,
             Event::Fail(_) => &meters.failed,
@@ -163,6 +167,7 @@ impl Inner {
             | Event::Report { .. }
             | Event::Log { .. }
             | Event::Suspend { .. }
+            | Event::Skip { .. }
             | Event::Cancel { .. }
             | Event::Run { .. }
             | Event::Requeue { .. }
@@ -186,6 +191,16 @@ impl Inner {
             meters.run_us.record(ran_ms.saturating_mul(1_000));
         }
     }
+}
+
+/// Turn of a repeating job that ended with this event.
+fn ended_turn(moved: &Moved) -> Option<&Turn> {
+    let last = moved.after.as_ref()?.turns().last();
+    last.filter(|last| moved.before.turns().last() != Some(*last))
+}
+
+fn turn_failed(moved: &Moved) -> bool {
+    ended_turn(moved).is_some_and(|turn| turn.outcome == TurnOutcome::Failed)
 }
 
 fn was_running(job: &Job) -> bool {
@@ -227,8 +242,10 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
             StateName::Running => FeedKind::CancelAsked,
             _ => FeedKind::Cancelled,
         },
+        Event::Skip { .. } => FeedKind::TurnMissed,
         Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => {
             match gone(StateName::Cancelled) {
+                StateName::Ready if turn_failed(moved) => FeedKind::TurnFailed,
                 StateName::Ready => FeedKind::Released,
                 StateName::Failed => FeedKind::Failed,
                 _ => FeedKind::Cancelled,
@@ -242,6 +259,7 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
             _ => FeedKind::Completed,
         },
         Event::Fail(_) => match gone(StateName::Failed) {
+            StateName::Ready if turn_failed(moved) => FeedKind::TurnFailed,
             StateName::Ready => FeedKind::Retrying,
             StateName::Cancelled => FeedKind::Cancelled,
             StateName::Terminated => FeedKind::Terminated,
@@ -249,6 +267,7 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
             _ => FeedKind::Failed,
         },
         Event::Lapse { .. } => match gone(StateName::Failed) {
+            StateName::Ready if turn_failed(moved) => FeedKind::TurnFailed,
             StateName::Failed => FeedKind::Failed,
             StateName::Cancelled => FeedKind::Cancelled,
             _ => FeedKind::Lapsed,

@@ -18,6 +18,10 @@ pub enum FeedKind {
     Retrying,
     /// A run succeeded; the next run of the repeating job is scheduled.
     Repeating,
+    /// No attempt of a turn is left; the next run of the repeating job is scheduled.
+    TurnFailed,
+    /// A turn of a repeating job came too late and was not run.
+    TurnMissed,
     Released,
     Suspended,
     /// Waiting for its children.
@@ -45,6 +49,8 @@ impl FeedKind {
             FeedKind::Failed => "failed",
             FeedKind::Retrying => "retrying",
             FeedKind::Repeating => "repeating",
+            FeedKind::TurnFailed => "turn_failed",
+            FeedKind::TurnMissed => "turn_missed",
             FeedKind::Released => "released",
             FeedKind::Suspended => "suspended",
             FeedKind::Waiting => "waiting",

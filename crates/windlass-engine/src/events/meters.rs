@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use windlass_core::turn::TurnOutcome;
 use windlass_core::{Queue, Tenant};
 use windlass_store::meters::Histogram;
 
@@ -68,6 +69,16 @@ impl QueueMeters {
     }
 }
 
+/// Ended turns of repeating jobs by outcome.
+#[derive(Debug, Default)]
+pub struct TurnMeters([Counter; TurnOutcome::ALL.len()]);
+
+impl TurnMeters {
+    pub fn of(&self, outcome: TurnOutcome) -> &Counter {
+        &self.0[outcome as usize]
+    }
+}
+
 #[derive(Debug)]
 pub struct Meters {
     pub pushed: Counter,
@@ -85,6 +96,7 @@ pub struct Meters {
     pub expired: Counter,
     /// Commits repeated because of a concurrent change.
     pub stale: Counter,
+    pub turns: TurnMeters,
     /// Time from when a job could run until it was claimed.
     pub pickup_us: Histogram,
     /// Time from the claim to the worker's report.
@@ -104,6 +116,7 @@ impl Default for Meters {
             released: Counter::default(),
             expired: Counter::default(),
             stale: Counter::default(),
+            turns: TurnMeters::default(),
             pickup_us: Histogram::of_times(),
             run_us: Histogram::of_times(),
             queues: QueueMeters::default(),

@@ -7,7 +7,7 @@ use crate::verbs::Waited;
 use std::sync::{Arc, Weak};
 use windlass_core::{JobId, Tenant};
 
-/// Interval of reading the limits and quotas set at other servers. It is a small query.
+/// Interval of reading the limits, quotas and settings of queues set at other servers. They are small queries.
 const LIMITS_EVERY_MS: u64 = 1_000;
 /// Interval of checking a job whose end a caller waits for.
 const ENDS_EVERY_MS: u64 = 100;
@@ -26,6 +26,9 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
             Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
         if let Err(error) = engine.load_quotas().await {
             tracing::warn!(%error, "cannot read quotas set on other servers; retrying");
+        }
+        if let Err(error) = engine.load_queue_settings().await {
+            tracing::warn!(%error, "cannot read settings of queues set on other servers; retrying");
         }
     }
 }

@@ -287,7 +287,9 @@ impl<'a> EventBatch<'a> {
     /// Refunds before the notification on a shared store, so that a notified claim finds the token.
     async fn refund(&self, groups: &[Group]) {
         for (index, answer) in groups.iter().flat_map(|group| &group.answers) {
-            if let (Ok(moved), Event::Return { .. }) = (answer, &self.events[*index].event) {
+            if let (Ok(moved), Event::Return { .. } | Event::Skip { .. }) =
+                (answer, &self.events[*index].event)
+            {
                 let refunded = self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
                 if refunded.is_err() {
                     // The remaining refunds would fail too, each after a timeout.

@@ -310,7 +310,7 @@ async fn write(
     }
     for (event, moved) in &applied {
         // Before the notification, as in a batch. After an error the remaining refunds would fail too.
-        if matches!(event, Event::Return { .. })
+        if matches!(event, Event::Return { .. } | Event::Skip { .. })
             && in_flight.limits.refund_shared(&*in_flight.store, &moved.before).await.is_err()
         {
             break;

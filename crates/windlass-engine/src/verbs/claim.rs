@@ -8,8 +8,12 @@ use crate::shutdown::InFlight;
 use crate::tables::waiting::LookAgain;
 use crate::verbs::{Claim, JobEvent};
 use std::sync::Arc;
+use windlass_core::turn::comes_too_late;
 use windlass_core::{Event, Holder, Job, StateWord};
 use windlass_store::ClaimAsk;
+
+/// Most claims in a row that find only turns which come too late; each moves at least one job to a later time.
+const LATE_ROUNDS_MAX: usize = 10_000;
 
 /// Claimed jobs on their way to a worker. Unless accepted, they are returned on drop.
 #[must_use = "jobs that are not accepted are released"]
@@ -159,7 +163,39 @@ impl Engine {
 }
 
 impl Inner {
+    /// Claims jobs, and skips turns that come too late; if there were only such, it claims again.
     async fn take(self: &Arc<Self>, ask: &ClaimAsk) -> Result<Delivery, EngineError> {
+        for _ in 0..LATE_ROUNDS_MAX {
+            let jobs = self.claim_from_store(ask).await?;
+            let mut delivery = Delivery { jobs, engine: Some(self.clone()) };
+            self.granted(&delivery.jobs);
+            let late: Vec<Arc<Job>> =
+                delivery.jobs.iter().filter(|job| comes_too_late(job)).cloned().collect();
+            if !late.is_empty() {
+                delivery.jobs.retain(|job| !comes_too_late(job));
+                self.skip(late).await?;
+                if delivery.jobs.is_empty() {
+                    continue;
+                }
+            }
+            self.handed_out(&delivery.jobs);
+            return Ok(delivery);
+        }
+        Ok(Delivery::empty())
+    }
+
+    /// Moves jobs whose turn comes too late to their next scheduled time. A job for which this fails runs late,
+    /// after its lease has expired.
+    async fn skip(self: &Arc<Self>, late: Vec<Arc<Job>>) -> Result<(), EngineError> {
+        let ask = |job: &Arc<Job>| {
+            let token = job.state().lease()?.token;
+            Some(JobEvent { id: job.id, event: Event::Skip { by: Holder::Token(token) } })
+        };
+        let asks = late.iter().filter_map(ask).collect();
+        self.change(None, asks, late).await.map(drop)
+    }
+
+    async fn claim_from_store(&self, ask: &ClaimAsk) -> Result<Vec<Arc<Job>>, EngineError> {
         let now = self.now();
         let (seed, gate) = (self.random.next_u64(), self.limits.gate(&ask.tenant));
         let ask = ClaimAsk { seed, gate, ..ask.clone() };
@@ -167,18 +203,19 @@ impl Inner {
         if !jobs.is_empty() {
             self.calendar.note_claim();
         }
-        let delivery = Delivery { jobs, engine: Some(self.clone()) };
-        self.handed_out(&delivery.jobs);
-        Ok(delivery)
+        Ok(jobs)
     }
 
-    fn handed_out(&self, jobs: &[Arc<Job>]) {
+    fn granted(&self, jobs: &[Arc<Job>]) {
         let mut leases = self.leases();
         jobs.iter().for_each(|job| leases.granted(job));
         drop(leases);
         if let Some(until) = jobs.iter().filter_map(|job| job.deadline()).min() {
             self.timers.plan(until);
         }
+    }
+
+    fn handed_out(&self, jobs: &[Arc<Job>]) {
         self.meters.claimed.add(jobs.len());
         if let Some(first) = jobs.first() {
             // All jobs of a claim belong to one tenant.

@@ -50,7 +50,7 @@ async fn children_start_when_the_parents_run_ends_and_it_runs_again_when_they_ar
 #[tokio::test]
 async fn a_parent_whose_policy_forgets_its_children_deletes_those_it_has_seen() {
     let world = World::new().await;
-    let parent = world.push(with_policy(job("parent"), |policy| policy.forget_children = Some(true))).await;
+    let parent = world.push(forgetful(job("parent"))).await;
     let running = world.claim_one().await;
     world.push_all(vec![child_of(parent, "a", PARENT_WAITS), child_of(parent, "b", PARENT_WAITS)]).await;
     world.finish(&running).await;
@@ -216,7 +216,7 @@ async fn children_of_a_deleted_parent_go_on_without_it() {
 #[tokio::test]
 async fn siblings_finished_in_one_batch_resume_the_parent_once() {
     let world = World::new().await;
-    let parent = world.push(job("parent")).await;
+    let parent = world.push(forgetful(job("parent"))).await;
     let running = world.claim_one().await;
     world.push_all((0..200).map(|_| child_of(parent, "c", PARENT_WAITS)).collect()).await;
     world.finish(&running).await;

@@ -54,7 +54,8 @@ async fn a_child_that_was_not_there_yet_at_the_first_look_is_started_all_the_sam
     let clock = Arc::new(ManualClock::default());
     let one = World::with(store.clone(), clock.clone(), Options::default()).await;
     let other = World::with(store, clock, Options::default()).await;
-    let parent = one.push(job("parent")).await;
+    // Its end looks for children even if none is pending.
+    let parent = one.push(forgetful(job("parent"))).await;
     let running = one.claim_one().await;
     let beat = Extend { id: parent, by: holder(&running), lease_ms: None };
     one.engine.extend(&tenant(), vec![beat]).await.unwrap();

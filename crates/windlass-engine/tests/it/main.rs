@@ -19,6 +19,7 @@ mod several;
 mod time;
 mod trail;
 mod transact;
+mod turns;
 mod unique;
 mod waiting;
 mod world;

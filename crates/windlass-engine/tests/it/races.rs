@@ -285,7 +285,7 @@ async fn many_settled_children_are_forgotten_also_if_another_end_of_the_batch_ha
     let clock = Arc::new(ManualClock::default());
     let one = World::with(store.clone(), clock.clone(), Options::default()).await;
     let other = World::with(store, clock, Options::default()).await;
-    let parent = one.push(job("parent")).await;
+    let parent = one.push(forgetful(job("parent"))).await;
     let running = one.claim_one().await;
     one.push_all((0..CHILDREN).map(|_| child_of(parent, "child", PARENT_WAITS)).collect()).await;
     one.finish(&running).await;

@@ -3,6 +3,7 @@
 use crate::world::*;
 use serde_json::json;
 use std::sync::Arc;
+use windlass_core::KeepFor;
 use windlass_core::limits::Limit;
 use windlass_engine::*;
 use windlass_store::memory::MemoryStore;
@@ -45,6 +46,19 @@ async fn a_limit_set_at_one_server_is_known_at_the_other_a_second_later() {
     other.pass(1_000).await;
     assert_eq!(known(&other).await, [], "removed");
     assert_eq!(other.claim(10).await.len(), 4, "and holds nothing");
+}
+
+#[tokio::test]
+async fn settings_of_a_queue_set_at_one_server_are_known_at_the_other_a_second_later() {
+    let (one, other) = two().await;
+    let known = |world: &World| world.engine.queue_settings(&tenant(), &queue("q")).keep.completed;
+    for completed in [Some(KeepFor::Ms(5)), Some(KeepFor::Ever), None] {
+        let keep = KeepSettings { completed, ..KeepSettings::default() };
+        one.engine.set_queue_settings(&tenant(), &queue("q"), QueueSettings { keep }).await.unwrap();
+        assert_eq!(known(&one), completed);
+        other.pass(1_000).await;
+        assert_eq!(known(&other), completed);
+    }
 }
 
 #[tokio::test]

@@ -197,6 +197,11 @@ pub fn with_policy(mut push: Push, change: impl FnOnce(&mut Policy)) -> Push {
     push
 }
 
+/// Parent whose end deletes its settled children.
+pub fn forgetful(push: Push) -> Push {
+    with_policy(push, |policy| policy.forget_children = Some(true))
+}
+
 pub fn tries(push: Push, max: u32) -> Push {
     let retry = RetryPolicy { max_attempts: Some(max), backoff: Backoff::None, give_up_after_ms: None };
     with_policy(push, |policy| policy.retry = retry)

@@ -10,6 +10,7 @@ use windlass_core::job::{AttemptError, MinuteRuns, ResultPolicy};
 use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, Rest, RunKind};
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::turn::{CatchUp, Turn, TurnOutcome};
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{
     Body, Event, Extras, Format, Job, JobState, Keep, KeepFor, Lease, Outcome, Payload, Policy, Progress,
@@ -89,6 +90,7 @@ pub(super) async fn every_state_comes_back(rig: &Rig) {
                     kind,
                     afterwards,
                     cancel_asked,
+                    ahead: cancel_asked && kind == RunKind::Perform,
                 }));
             }
         }
@@ -124,10 +126,10 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
     policies.push(Policy { retry: endless, lease: held, ..Policy::default() });
     let lease_span = Some(Span::parse("+1 MONTH, START OF DAY").expect("a good span"));
     policies.push(Policy { lease_span, retry_moves_slot: true, ..Policy::default() });
-    policies.push(Policy { runs_per_minute: Some(600), ..Policy::default() });
+    policies.push(Policy { runs_per_minute: Some(600), forget_children: Some(true), ..Policy::default() });
     for text in repeats {
         let repeat = Some(Repeat::parse(text).expect("a good rule"));
-        policies.push(Policy { repeat, ..Policy::default() });
+        policies.push(Policy { repeat, catch_up: CatchUp::None, ..Policy::default() });
     }
     for policy in policies {
         check(rig, job("a").policy(|slot| *slot = policy), |_, _| JobState::ready(at(1))).await;
@@ -190,6 +192,19 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
     let line =
         |text: &str| LogLine { at: at(6), attempt: 2, source: Some("stderr".into()), text: text.into() };
     let log = Log { lines: [line(""), line("\0 \u{1b}[1m"), line(&"x".repeat(9_000))].into(), dropped: 3 };
+    let turn = |outcome| Turn {
+        due_at: at(1),
+        started_at: (outcome != TurnOutcome::Missed).then(|| at(2)),
+        ended_at: at(3),
+        outcome,
+        attempts: 4,
+        missed: u32::MAX,
+        requested: outcome == TurnOutcome::Cancelled,
+        class: Some("Net::Luck".into()),
+        code: Some("E1".into()),
+        message: Some("no\0 luck".into()),
+        worker: Some("w-7".into()),
+    };
     let mark = Mark { at: at(7), what: MarkKind::Retried, who: "ann".into() };
     let outcome = Outcome {
         result: Some(Payload::new(Format::Msgpack, vec![0xc0, 0xff])),
@@ -212,6 +227,7 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
         Some(Body { ports: Some(Default::default()), ..Body::default() }),
         Some(Body { log: Some(Box::new(log)), ..Body::default() }),
         Some(Body { marks: vec![mark.clone(), mark], ..Body::default() }),
+        Some(Body { turns: TurnOutcome::ALL.map(turn).into(), ..Body::default() }),
     ];
     let full =
         Body { note: Some("n".into()), errors: vec![error(1)], outcome: Some(outcome), ..Body::default() };

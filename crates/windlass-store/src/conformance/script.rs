@@ -10,6 +10,7 @@ use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::ports::{Ports, RawJson, Side};
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::turn::CatchUp;
 use windlass_core::unique::HeldUntil;
 use windlass_core::{
     Body, Event, Extras, Format, Holder, Job, KeepFor, NameMatch, Outcome, Payload, StateName, Tenant,
@@ -191,6 +192,7 @@ impl Script {
             23 => {
                 Event::Renew { by, lease_ms: Some(self.chance.between_ms(0, 200)), worker: Some("r".into()) }
             }
+            24 if force => Event::Skip { by },
             24 => Event::Return { by },
             25 => Event::TakeResult,
             26 => Event::Log {
@@ -286,6 +288,7 @@ impl Script {
             queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
             run_at: chance.percent(30).then_some(run_at),
             repeat: chance.percent(10).then_some(None),
+            catch_up: chance.percent(10).then(|| chance.pick(&[CatchUp::One, CatchUp::None])),
             lease: None,
             attempts: chance.percent(10).then_some(1),
             extras: self.chance.percent(40).then(|| Box::new(self.extras())),

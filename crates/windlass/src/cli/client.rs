@@ -9,6 +9,7 @@ mod payload;
 pub(super) mod push;
 pub(super) mod queues;
 pub(super) mod result;
+pub(super) mod schedules;
 pub(super) mod token;
 pub(super) mod top;
 pub(super) mod view;

@@ -117,6 +117,15 @@ const KEYS: &[Key] = &[
         "memory for incoming requests; 0: half of the memory of the control group or the machine",
     ),
     key("limits.idle_s", SECONDS, "120", "time after which an idle connection is closed"),
+    key(
+        "keep.completed",
+        ValueKind::KeepTime,
+        "1h",
+        "how long completed jobs of the native API are kept: 7d, 90m, 0 (delete at once) or forever; \
+         settings of a queue and `keep` of a push override it",
+    ),
+    key("keep.failed", ValueKind::KeepTime, "forever", "how long failed jobs of the native API are kept"),
+    key("keep.cancelled", ValueKind::KeepTime, "7d", "how long cancelled jobs of the native API are kept"),
     key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "maximum size of a blob"),
     key(
         "blobs.address",

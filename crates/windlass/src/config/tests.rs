@@ -1,7 +1,8 @@
 use super::keys::Keys;
 use super::*;
 use std::io::Write;
-use windlass_dialects::{bedrock, jq};
+use windlass_core::{Keep, KeepFor};
+use windlass_dialects::{bedrock, jq, native};
 
 /// Reads a configuration from the text of a file, variables, `--set` arguments and flags, as `windlass serve`
 /// does.
@@ -109,8 +110,23 @@ fn values_that_do_not_fit_say_what_would() {
     check("[limits]\nbatch = \"many\"", "a whole number from 1");
     check("http = \"nowhere\"", "HOST:PORT");
     check("insecure = \"perhaps\"", "true or false");
+    check("[keep]\ncompleted = 7", "a duration such as 7d");
+    check("[keep]\nfailed = \"7\"", "a duration such as 7d");
     check("tls.cert = \"a.pem\"", "must be set together");
     check("http = ", "");
+}
+
+#[test]
+fn keep_times_are_durations_or_words() {
+    let keep = |file: &str, set: &[&str]| {
+        read(file, &[], set, None).unwrap().settings.get::<native::Settings>().keep
+    };
+    assert_eq!(keep("", &[]), Keep::default(), "the defaults of a job");
+    let file = "[keep]\ncompleted = 0\nfailed = \"30d\"\ncancelled = \"forever\"";
+    let asked =
+        Keep { completed: KeepFor::Drop, failed: KeepFor::Ms(30 * 86_400_000), cancelled: KeepFor::Ever };
+    assert_eq!(keep(file, &[]), asked);
+    assert_eq!(keep(file, &["keep.failed=0"]).failed, KeepFor::Drop);
 }
 
 #[test]

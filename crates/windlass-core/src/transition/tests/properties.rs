@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::repeat::Span;
+use crate::turn::CatchUp;
 use proptest::prelude::*;
 
 /// Random event; its exact form depends on the job it is applied to.
@@ -72,6 +73,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             repeat: repeat.map(|text| Repeat::parse(text).unwrap()),
             repeat_after_failure,
             retry_moves_slot: lease.4,
+            catch_up: if lease.3 { CatchUp::None } else { CatchUp::One },
             forget_children: None,
         },
     )
@@ -113,6 +115,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
             Event::Fail(Failure { by, outcome, retry, payload: None, chance })
         }
         12 if who % 3 == 0 => Event::Return { by },
+        12 if who % 3 == 1 => Event::Skip { by },
         12 => Event::Release { by, run_at: later, counts: flag },
         13 => Event::Suspend { by },
         14 | 15 => Event::Lapse { token: token(job), chance },
@@ -189,6 +192,7 @@ fn step_is_sound(before: &Job, event: &Event, after: &Job, now: Timestamp) {
         assert!(is_anew || new.until.is_none() || new.until >= old.until, "a lease was shortened");
     }
     assert!(after.body.as_ref().is_none_or(|body| body.errors.len() <= crate::job::ERRORS_KEPT));
+    assert!(after.turns().len() <= crate::turn::TURNS_KEPT);
     let (children, pending) = (before.progress.pending_children, after.progress.pending_children);
     match event {
         Event::ChildAdded => assert_eq!(pending, children + 1),

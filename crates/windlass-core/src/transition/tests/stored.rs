@@ -5,6 +5,7 @@ use crate::Format;
 use crate::history::{Log, LogLine, Mark, MarkKind};
 use crate::ports::Ports;
 use crate::repeat::Span;
+use crate::turn::{CatchUp, Turn, TurnOutcome};
 use crate::unique::{HeldUntil, OnConflict, Unique};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,6 +45,7 @@ fn full_policy(repeat: &str) -> Policy {
         runs_per_minute: Some(600),
         repeat_after_failure: true,
         retry_moves_slot: true,
+        catch_up: CatchUp::None,
         forget_children: Some(false),
     }
 }
@@ -123,6 +125,19 @@ fn bodies_survive_being_stored() {
             dropped: 7,
         })),
         marks: vec![Mark { at: at(4), what: MarkKind::CancelAsked, who: "ann".into() }],
+        turns: vec![Turn {
+            due_at: at(1),
+            started_at: Some(at(2)),
+            ended_at: at(3),
+            outcome: TurnOutcome::Failed,
+            attempts: 4,
+            missed: 5,
+            requested: true,
+            class: Some("E".to_owned()),
+            code: Some("e".to_owned()),
+            message: Some("m".to_owned()),
+            worker: Some("w".into()),
+        }],
     });
 }
 

@@ -111,6 +111,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("delete", Event::Delete),
         ("take result", Event::TakeResult),
         ("expire", Event::Expire),
+        ("skip", Event::Skip { by: Holder::Anyone }),
     ];
     events.extend(others.map(|(what, event)| (what.to_owned(), event)));
     events
@@ -244,7 +245,7 @@ ready, due
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 ready, delayed
   completed <- finish (overseer), put to rest: completed
@@ -257,7 +258,7 @@ ready, delayed
   terminated <- put to rest: terminated
   waiting <- take over as waiting
   gone <- delete
-  !not_due <- claim, take result
+  !not_due <- claim, take result, skip
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- parent paused
@@ -277,7 +278,7 @@ ready, its lease lapsed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- take over as waiting, take over as failed, parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
   running <- claim
@@ -294,7 +295,7 @@ ready, its lease lapsed, late reports accepted
   !lease_lost <- extend (holder), renew (holder), report (holder), log (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- extend (anyone), renew (anyone), report (anyone), log (anyone)
   !not_claimable <- take over as waiting, take over as failed, parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running
   running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -314,7 +315,7 @@ running
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, asked to cancel
   running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -331,7 +332,7 @@ running, asked to cancel
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, to run again
   running, to run again <- extend, renew, report, log, run, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -347,7 +348,7 @@ running, to run again
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, to run again later
   running, to run again later <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -365,7 +366,7 @@ running, to run again later
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, to be terminated
   running, to be terminated <- extend, renew, report, log, terminate, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -382,7 +383,7 @@ running, to be terminated
   !lease_live <- lapse
   !terminating <- run
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, to be suspended
   running, to be suspended <- extend, renew, report, log, log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -398,7 +399,7 @@ running, to be suspended
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, to be terminated without a last run
   running, to be terminated without a last run <- extend, renew, report, log, log: from outside, put to rest: terminated, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -415,7 +416,7 @@ running, to be terminated without a last run
   !lease_live <- lapse
   !settled <- run
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, a child pending
   running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -435,7 +436,7 @@ running, a child pending
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, lease over, unnoticed
   completed <- finish (overseer)
@@ -453,7 +454,7 @@ running, lease over, unnoticed
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running, lease over, unnoticed, late reports accepted
   completed <- finish, finish (overseer)
@@ -473,7 +474,7 @@ running, lease over, unnoticed, late reports accepted
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- extend, renew, report, log, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running its shutdown
   running its shutdown <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -488,7 +489,7 @@ running its shutdown
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 running its shutdown, forced to run again
   running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -500,7 +501,7 @@ running its shutdown, forced to run again
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
   !not_claimable <- parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 waiting for its parent
   completed <- finish (overseer)
@@ -512,7 +513,7 @@ waiting for its parent
   !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 waiting for a child
   waiting <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child failed, child written off
@@ -522,7 +523,7 @@ waiting for a child
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !has_children <- every cancel, requeue, parent paused, delete
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 suspended
   completed <- finish (overseer), put to rest: completed
@@ -537,7 +538,7 @@ suspended
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- put to rest: suspended
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 completed
   completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -551,6 +552,7 @@ completed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, put to rest: completed, take result
+  !not_due <- skip
 completed, its result kept shorter
   completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, take result, expire
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
@@ -563,6 +565,7 @@ completed, its result kept shorter
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, put to rest: completed
+  !not_due <- skip
 failed
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run: force, requeue, requeue: even running
@@ -576,6 +579,7 @@ failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- cancel: ask, cancel: now, cancel: unless running, run, put to rest: failed, take result
+  !not_due <- skip
 cancelled
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run: force, requeue, requeue: even running
@@ -589,6 +593,7 @@ cancelled
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, run, take result
+  !not_due <- skip
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
@@ -603,7 +608,7 @@ terminating
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !terminating <- every cancel, run
   !not_claimable <- take over as waiting, take over as failed, parent paused
-  !not_due <- take result
+  !not_due <- take result, skip
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
@@ -617,4 +622,5 @@ terminated
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !settled <- every cancel, run, terminate, put to rest: terminated, take result
   !still_kept <- expire
+  !not_due <- skip
 ";

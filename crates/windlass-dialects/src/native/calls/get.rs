@@ -3,7 +3,7 @@
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::{find, find_alias, one_tenant, reply_encoding};
-use crate::native::views::{JobView, RunConditions};
+use crate::native::views::{JobView, RunConditions, up_since};
 use crate::route::Call;
 use ::http::StatusCode;
 use windlass_core::{Job, Tenant};
@@ -21,7 +21,8 @@ pub(super) async fn get_by_alias(call: Call) -> Answer {
 }
 
 async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
-    let around = surroundings(&call.engine, tenant, job).await?;
+    let mut around = surroundings(&call.engine, tenant, job).await?;
+    around.up_since = up_since(call);
     let view = JobView::whole(job, reply_encoding(call), call.hides_payloads(), &around);
     reply(call, StatusCode::OK, 1_024, &view)
 }

@@ -9,6 +9,7 @@ use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;
 use std::fmt::Write;
+use windlass_core::turn::TurnOutcome;
 use windlass_core::{StateWord, Timestamp};
 use windlass_engine::quota::LiveUse;
 
@@ -95,6 +96,11 @@ fn server(page: &mut Page, server: &Server) {
         ("stale", "Commits retried after a concurrent change.", &meters.stale),
     ] {
         page.single(&format!("windlass_{name}_total"), "counter", help, counter.get() as f64);
+    }
+    page.family("windlass_turns_total", "counter", "Ended turns of repeating jobs by outcome.");
+    for outcome in TurnOutcome::ALL {
+        let count = meters.turns.of(outcome).get() as f64;
+        page.line("windlass_turns_total", &[("outcome", outcome.as_str())], count);
     }
     page.single("windlass_waiting_claims", "gauge", "Claims waiting for jobs.", engine.waiters() as f64);
     let bytes = server.journal.bytes() as f64;

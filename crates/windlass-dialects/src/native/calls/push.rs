@@ -7,7 +7,7 @@ use crate::native::commands::{payload, repeat, run_at, tags, within};
 use crate::native::errors::{ApiError, ErrorBody};
 use crate::native::reply::{Answer, reply};
 use crate::native::request::Body;
-use crate::native::schema::FormatWord;
+use crate::native::schema::{CatchUpWord, FormatWord};
 use crate::native::wire::{
     self, BackoffAsk, Id, Keep, KeepMs, Lease, Retry, RetryAsk, TenantText, UniqueAsk, When,
 };
@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use windlass_core::family::{Family, FamilyRule};
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::turn::CatchUp;
 use windlass_core::unique::Unique;
 use windlass_core::{Extras, Format, KeepFor, Name, Payload, Policy, Queue, Tenant};
 use windlass_engine::journal::{JournalError, NewLine};
@@ -77,6 +78,11 @@ pub(super) struct PushJob<'a> {
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::REPEAT_BYTES_MAX))]
     pub repeat: Option<Text<'a>>,
+    /// Handling of a turn of a repeating job that was not claimed before the next scheduled time: `one` (of
+    /// the missed turns one is run, late) or `none`; `one` if omitted.
+    #[serde(default)]
+    #[schemars(with = "Option<CatchUpWord>")]
+    pub catch_up: Option<CatchUp>,
     /// Idempotency key: at most one live job per key.
     #[serde(borrow, default)]
     pub unique: Option<UniqueAsk<'a>>,
@@ -116,10 +122,7 @@ impl PushJob<'_> {
             && self.retry == other.retry
             && self.keep == other.keep
             && self.repeat.as_deref() == other.repeat.as_deref()
-    }
-
-    fn has_default_policy(&self) -> bool {
-        self.lease_ms.is_none() && self.retry.is_none() && self.keep.is_none() && self.repeat.is_none()
+            && self.catch_up == other.catch_up
     }
 }
 
@@ -238,12 +241,11 @@ pub(super) async fn push(mut call: Call) -> Answer {
     let asked = read(body.encoding, &body.bytes)?;
     let tenant = call.caller.tenant_for(asked.tenant.as_deref())?;
     let single = asked.single;
-    let pushes = pushes(&asked.jobs, single)?;
+    let settings = &call.server.state::<State>().settings;
+    let keep = |queue: &Queue| call.engine.queue_settings(&tenant, queue).keep.or(settings.keep);
+    let pushes = pushes(&asked.jobs, single, &keep)?;
     drop(asked);
-    if call.server.state::<State>().settings.journals_pushes
-        && !pushes.is_empty()
-        && pushes.iter().all(pushes::needs_no_store)
-    {
+    if settings.journals_pushes && !pushes.is_empty() && pushes.iter().all(pushes::needs_no_store) {
         return journaled(&call, &tenant, &pushes).await;
     }
     let answers = call.engine.push(&tenant, pushes).await?;
@@ -289,16 +291,19 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     reply(call, StatusCode::ACCEPTED, 64 + ids.len() * 24, &Journaled { aliases })
 }
 
+/// Keep times of the jobs of a queue whose push sets none.
+type KeepOf<'a> = &'a dyn Fn(&Queue) -> windlass_core::Keep;
+
 /// Converts a batch. Equal neighbors share their names and policy, so that a waiting job costs little more
 /// than its payload.
-fn pushes(asks: &[PushJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
+fn pushes(asks: &[PushJob<'_>], single: bool, keep: KeepOf<'_>) -> Result<Vec<Push>, ApiError> {
     if asks.len() > wire::BATCH_MAX {
         return Err(ApiError::batch_too_large(asks.len()));
     }
     let mut pushes: Vec<Push> = Vec::with_capacity(asks.len());
     for (index, ask) in asks.iter().enumerate() {
         let before = pushes.last().zip(index.checked_sub(1).and_then(|before| asks.get(before)));
-        let push = job(ask, before).map_err(|message| match single {
+        let push = job(ask, before, keep).map_err(|message| match single {
             true => ApiError::bad_request(message),
             false => ApiError::bad_request(format!("job {index}: {message}")),
         })?;
@@ -307,7 +312,7 @@ fn pushes(asks: &[PushJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
     Ok(pushes)
 }
 
-fn job(ask: &PushJob<'_>, before: Option<(&Push, &PushJob<'_>)>) -> Result<Push, String> {
+fn job(ask: &PushJob<'_>, before: Option<(&Push, &PushJob<'_>)>, keep: KeepOf<'_>) -> Result<Push, String> {
     let name = match (&ask.name, before) {
         (None, _) => return Err("`name` is missing; workers claim jobs by name".into()),
         (Some(name), Some((push, _))) if **name == *push.name => push.name.clone(),
@@ -319,9 +324,11 @@ fn job(ask: &PushJob<'_>, before: Option<(&Push, &PushJob<'_>)>) -> Result<Push,
         (None, _) => default_queue(),
     };
     let policy = match before {
-        _ if ask.has_default_policy() => default_policy(),
-        Some((push, other)) if ask.has_same_policy_as(other) => push.policy.clone(),
-        _ => Arc::new(policy(ask)?),
+        Some((push, other)) if ask.has_same_policy_as(other) && queue == push.queue => push.policy.clone(),
+        _ => match policy(ask, keep(&queue))? {
+            policy if policy == *default_policy() => default_policy(),
+            policy => Arc::new(policy),
+        },
     };
     Ok(Push {
         queue,
@@ -355,8 +362,9 @@ fn default_payload() -> Payload {
     PAYLOAD.get_or_init(Payload::default).clone()
 }
 
-fn policy(ask: &PushJob<'_>) -> Result<Policy, String> {
-    let mut policy = Policy::default();
+/// Policy of a new job; `keep`: unless the push sets keep times of its own.
+fn policy(ask: &PushJob<'_>, keep: windlass_core::Keep) -> Result<Policy, String> {
+    let mut policy = Policy { keep, ..Policy::default() };
     if let Some(lease) = ask.lease_ms {
         policy.lease.length_ms = Some(lease.0);
     }
@@ -377,6 +385,10 @@ fn policy(ask: &PushJob<'_>) -> Result<Policy, String> {
         // stop.
         policy.repeat_after_failure = true;
     }
+    policy.catch_up = match (ask.catch_up, &ask.repeat) {
+        (Some(_), None) => return Err("`catch_up` is for repeating jobs; add `repeat`".into()),
+        (catch_up, _) => catch_up.unwrap_or_default(),
+    };
     Ok(policy)
 }
 

@@ -1,5 +1,6 @@
 //! `GET /api/v1/queues`, and `POST …/{queue}/pause` and `…/resume`.
 
+use super::queue_settings::SettingsFields;
 use crate::codec::Nullable;
 use crate::native::State;
 use crate::native::rates::Flow;
@@ -25,7 +26,7 @@ pub(super) struct Queues<'a> {
 /// Queue.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Queue")]
-struct QueueView<'a> {
+pub(super) struct QueueView<'a> {
     /// Name of the queue.
     queue: &'a str,
     /// Tenant that owns it.
@@ -44,10 +45,12 @@ struct QueueView<'a> {
     /// Estimated time until no job is ready, at the current rates.
     #[schemars(range(min = 0))]
     empty_in_ms: Option<i64>,
+    #[serde(flatten)]
+    settings: SettingsFields,
 }
 
 impl<'a> QueueView<'a> {
-    fn new(counts: &'a QueueCounts, flow: Flow, now: Timestamp) -> QueueView<'a> {
+    fn new(counts: &'a QueueCounts, flow: Flow, now: Timestamp, settings: SettingsFields) -> QueueView<'a> {
         let ready = counts.of_word(StateWord::Ready);
         QueueView {
             queue: &counts.queue,
@@ -58,6 +61,7 @@ impl<'a> QueueView<'a> {
             pushed_per_s: flow.pushed_per_s,
             claimed_per_s: flow.claimed_per_s,
             empty_in_ms: flow.empties_in_ms(ready).filter(|_| !counts.paused),
+            settings,
         }
     }
 }
@@ -113,12 +117,18 @@ pub(super) struct QueuePaused<'a> {
 pub(super) async fn queues(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
     let engine = &call.engine;
-    let (counts, now) = (engine.counts(tenant.as_ref()).await?, engine.now());
+    let counts = engine.counts(tenant.as_ref()).await?;
+    let queues = views_of(&call, &counts);
+    reply(&call, StatusCode::OK, 32 + counts.len() * 256, &Queues { queues })
+}
+
+pub(super) fn views_of<'a>(call: &Call, counts: &'a [QueueCounts]) -> Vec<QueueView<'a>> {
+    let (engine, now) = (&call.engine, call.engine.now());
     let flows = call.server.state::<State>().rates.flows(engine.meters());
     let flow =
         |one: &QueueCounts| flows.get(&(one.tenant.clone(), one.queue.clone())).copied().unwrap_or_default();
-    let queues = counts.iter().map(|one| QueueView::new(one, flow(one), now)).collect();
-    reply(&call, StatusCode::OK, 32 + counts.len() * 256, &Queues { queues })
+    let settings = |one: &QueueCounts| SettingsFields::of(call, &one.tenant, &one.queue);
+    counts.iter().map(|one| QueueView::new(one, flow(one), now, settings(one))).collect()
 }
 
 pub(super) async fn pause(call: Call) -> Answer {

@@ -1,5 +1,7 @@
 //! `windlass queues`: job counts per queue; pause and resume.
 
+mod keep;
+
 use crate::cli::confirm::confirm;
 use crate::client::{Client, ServerArgs, escaped};
 use crate::fault::{Fault, Outcome};
@@ -11,14 +13,15 @@ use serde_json::{Value, json};
 /// Queues that an error names.
 const NAMED_MAX: usize = 10;
 
-/// List queues; pause or resume a queue
+/// List queues; pause or resume a queue, or set how long its jobs are kept
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass queues
   windlass queues pause mail
   windlass queues resume mail
-  windlass queues pause nightly --yes        before its first job")]
+  windlass queues pause nightly --yes        before its first job
+  windlass queues keep mail --completed 7d")]
 pub(crate) struct QueuesArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -49,12 +52,14 @@ enum Action {
         /// Name of the queue
         name: String,
     },
+    Keep(keep::KeepArgs),
 }
 
 pub(crate) fn run(args: QueuesArgs) -> Outcome {
     let mut client = args.server.client()?;
     match &args.action {
         None => show(&mut client, args.json),
+        Some(Action::Keep(keep)) => keep::run(&mut client, keep, args.json),
         Some(Action::Pause { name, yes }) => {
             if let Some(missing) = missing(&mut client, name)? {
                 confirm(&format!("{missing}; pause it before its first job?"), *yes)?;

@@ -14,7 +14,7 @@ fn malformed(body: &str, why: &str) {
 
 fn pushed(body: &str) -> Result<Vec<Push>, ApiError> {
     let asked = read(Encoding::Json, body.as_bytes())?;
-    pushes(&asked.jobs, asked.single)
+    pushes(&asked.jobs, asked.single, &|_| windlass_core::Keep::default())
 }
 
 #[test]
