@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -123,12 +123,30 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<u64> {
     copy_all().map_err(|error: io::Error| StoreError::Unavailable(format!("cannot copy blobs: {error}")))
 }
 
-/// Copies a file with its modification time, and syncs it.
+/// Addresses of the blobs in a folder whose bytes do not have the digests of their names.
+pub fn damaged_blobs(root: &Path) -> Result<Vec<String>> {
+    let folder = Folder::new(root, Durability::Full);
+    let look = || {
+        let mut damaged = Vec::new();
+        for ListedBlob { tenant, info } in folder.list(None)? {
+            let path = folder.bytes_path(&tenant, &info.digests.sha256);
+            let (found, _) = read::hash(&mut File::open(path)?, None)?;
+            if found != info.digests {
+                damaged.push(hex(&info.digests.sha256));
+            }
+        }
+        Ok(damaged)
+    };
+    look().map_err(|error: io::Error| trouble(&error))
+}
+
+/// Copies a file with its modification time and mode 0600, and syncs it.
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
     }
     fs::copy(from, to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o600))?;
     let file = File::options().write(true).open(to)?;
     file.set_modified(fs::metadata(from)?.modified()?)?;
     file.sync_all()

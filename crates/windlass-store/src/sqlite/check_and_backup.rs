@@ -145,7 +145,7 @@ fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Copies a snapshot: the read transaction hides later commits, so that the copy need not start over.
-fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
+pub(super) fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if to.exists() {
         return Err(StoreError::Open(format!("{} already exists; choose another file name", to.display())));
     }

@@ -15,6 +15,8 @@ use tracing::{info, warn};
 
 /// Suffix of the blob folder beside the database.
 pub(super) const BLOBS: &str = ".blobs";
+/// Suffix of the commit counter.
+pub(super) const COMMITS: &str = ".commits";
 
 pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
@@ -105,7 +107,7 @@ pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     let log_bytes = bytes_of(&beside(database, "-wal"));
-    let counter = File::open(beside(database, ".commits"));
+    let counter = File::open(beside(database, COMMITS));
     let counted = counter.ok().and_then(|file| CommitCounter { file, relaxed: false }.read());
     let acknowledged = counted.filter(|(_, relaxed)| !relaxed).map_or(0, |(commits, _)| commits);
     if log_bytes == 0 && acknowledged == 0 {
@@ -158,7 +160,7 @@ const SLOT_BYTES: usize = 16;
 impl CommitCounter {
     /// Compares with the number of commits in the database.
     pub(super) fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
-        let path = beside(database, ".commits");
+        let path = beside(database, COMMITS);
         let file = open_private(&path)?;
         let counter = CommitCounter { file, relaxed };
         let Some((acknowledged, was_relaxed)) = counter.read() else { return Ok(counter) };

@@ -12,7 +12,7 @@
 //! | `readers` | lists and lookups on read-only connections |
 //! | `files` | lock file, rewriting the write-ahead log after a crash, commit counter |
 //! | `schema` | tables and migrations |
-//! | `check_and_backup`, `compact` | integrity check and backup; compaction |
+//! | `check_and_backup`, `restore`, `compact` | integrity check and backup; putting a backup in place; compaction |
 
 mod cache;
 mod check_and_backup;
@@ -22,6 +22,7 @@ mod index;
 mod load;
 mod readers;
 mod requests;
+mod restore;
 mod rows;
 mod schema;
 mod statement;
@@ -31,6 +32,7 @@ mod writer;
 
 pub use check_and_backup::{Report, backup_file, check};
 pub use compact::{Compacted, compact};
+pub use restore::{RestoreStage, Restored, restore};
 
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;

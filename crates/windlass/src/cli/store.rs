@@ -5,3 +5,4 @@ pub(super) mod check;
 pub(super) mod compact;
 pub(super) mod copy;
 pub(super) mod migrate;
+pub(super) mod restore;

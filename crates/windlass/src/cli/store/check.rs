@@ -43,8 +43,20 @@ pub(crate) struct StorePlace {
 }
 
 impl StorePlace {
-    /// Path of the database file, by the same rules as `serve`.
+    /// Path of the database file, by the same rules as `serve`. The file exists.
     pub(crate) fn file(&self) -> Outcome<PathBuf> {
+        let path = self.path("windlass copy, or the tools of the database")?;
+        match path.is_file() {
+            true => Ok(path),
+            false => Err(Fault::failed(format!(
+                "no store at {}; give its folder with --data or its file with --store sqlite:PATH",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Path of the database file, which may not exist yet. `instead`: what to use for other stores.
+    pub(crate) fn path(&self, instead: &str) -> Outcome<PathBuf> {
         let StorePlace { data, store, config } = self;
         let args = ConfigArgs {
             data: data.clone(),
@@ -53,19 +65,11 @@ impl StorePlace {
             ..Default::default()
         };
         let url = args.read()?.store;
-        let path = match url.split_once(':') {
-            Some(("sqlite", path)) => PathBuf::from(path.strip_prefix("//").unwrap_or(path)),
-            _ => {
-                return Err(Fault::usage(format!(
-                    "{url} is not an embedded store; this command needs --store sqlite:PATH"
-                )));
-            }
-        };
-        match path.is_file() {
-            true => Ok(path),
-            false => Err(Fault::failed(format!(
-                "no store at {}; give its folder with --data or its file with --store sqlite:PATH",
-                path.display()
+        match url.split_once(':') {
+            Some(("sqlite", path)) => Ok(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
+            _ => Err(Fault::usage(format!(
+                "{} is not an embedded store; this command needs --store sqlite:PATH; use {instead}",
+                output::without_password(&url)
             ))),
         }
     }
