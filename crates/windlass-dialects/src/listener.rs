@@ -94,7 +94,8 @@ pub(crate) async fn serve_http(
     limits: ListenerLimits,
     phase: watch::Sender<Phase>,
 ) {
-    let port = Port { name, listener, tls, limits: limits.clone(), too_many: too_many_connections() };
+    let (too_many, not_tls) = (too_many_connections(), tls_required());
+    let port = Port { name, listener, tls, limits: limits.clone(), too_many, not_tls };
     let limits = Arc::new(limits);
     let converse = move |stream, peer, connection| {
         let (app, limits) = (app.clone(), Arc::clone(&limits));
@@ -110,9 +111,20 @@ pub(crate) async fn serve_http(
 
 fn too_many_connections() -> String {
     let body = r#"{"error":{"code":"too_many_connections","message":"too many connections; retry later"}}"#;
+    last_response("503 Service Unavailable\r\nretry-after: 1", body)
+}
+
+/// Response to a request without TLS on a port with TLS.
+fn tls_required() -> String {
+    let body = r#"{"error":{"code":"tls_required","message":"this port speaks TLS; use https:// instead of http:// in the URL"}}"#;
+    last_response("400 Bad Request", body)
+}
+
+/// Response before the connection is closed.
+fn last_response(status: &str, body: &str) -> String {
     format!(
-        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
         body.len()
     )
 }

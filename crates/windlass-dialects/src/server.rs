@@ -269,7 +269,8 @@ impl Started {
                 continue;
             }
             let too_many = running.too_many_connections().to_owned();
-            let port = listener::Port { name, listener, tls, limits: limits.clone(), too_many };
+            let not_tls = String::new();
+            let port = listener::Port { name, listener, tls, limits: limits.clone(), too_many, not_tls };
             let running = Arc::clone(running);
             ports.push(Box::pin(port.serve(phase, move |stream, _, connection| {
                 Arc::clone(&running).converse(stream, connection)

@@ -68,6 +68,9 @@ pub(crate) enum ClientError {
     NoServer { server: String },
     #[error("connection to {server} failed: {source}")]
     Connection { server: String, source: std::io::Error },
+    /// Cause of a failed TLS connection, which says what to do.
+    #[error("cannot connect to {server}: {message}")]
+    Tls { server: String, message: String },
     #[error("the response of {server} is not from the Windlass API ({detail}); check the address")]
     NotWindlass { server: String, detail: String },
     /// Error message of the server, which says what to do.
@@ -83,7 +86,7 @@ impl ClientError {
         match self {
             ClientError::NoServer { .. } | ClientError::Connection { .. } => true,
             ClientError::Refused { status, .. } => *status >= 500 || *status == 429,
-            ClientError::NotWindlass { .. } | ClientError::Interrupted => false,
+            ClientError::Tls { .. } | ClientError::NotWindlass { .. } | ClientError::Interrupted => false,
         }
     }
 }
@@ -247,11 +250,14 @@ impl Client {
                 Ok(answer)
             }
             Err(_) if self.interrupter.is_cut() => Err(ClientError::Interrupted),
-            Err(source) => Err(ClientError::Connection { server: self.server(), source }),
+            Err(error) => Err(self.no_server(error)),
         }
     }
 
     fn no_server(&self, error: std::io::Error) -> ClientError {
+        if let Some(message) = tls::explain(&error) {
+            return ClientError::Tls { server: self.server(), message };
+        }
         match error.kind() {
             std::io::ErrorKind::ConnectionRefused => ClientError::NoServer { server: self.server() },
             _ => ClientError::Connection { server: self.server(), source: error },

@@ -8,10 +8,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+
+/// First byte of a TLS connection: the type of a handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// Bytes read of a request without TLS after it was refused; more are not waited for.
+const PLAIN_BYTES_MAX: usize = 64 * 1024;
 
 /// Bound port, not served yet.
 pub(crate) struct Port {
@@ -22,6 +27,8 @@ pub(crate) struct Port {
     pub limits: ListenerLimits,
     /// Response to a connection beyond the limits, sent before it is closed.
     pub too_many: String,
+    /// Response of a port with TLS to a connection that begins without it; empty: it is closed.
+    pub not_tls: String,
 }
 
 impl Port {
@@ -33,8 +40,8 @@ impl Port {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Port { name, listener, tls, limits, too_many } = self;
-        let too_many: Arc<str> = too_many.into();
+        let Port { name, listener, tls, limits, too_many, not_tls } = self;
+        let (too_many, not_tls): (Arc<str>, Arc<str>) = (too_many.into(), not_tls.into());
         let permits = Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
         let arrivals = Arrivals::new(limits.connections_per_address);
         let mut conversations = JoinSet::new();
@@ -59,10 +66,10 @@ impl Port {
                 continue;
             };
             let connection = Connection { arrival, phase: phase.subscribe() };
-            let (converse, tls) = (converse.clone(), tls.clone());
+            let (converse, tls, not_tls) = (converse.clone(), tls.clone(), Arc::clone(&not_tls));
             let handshake_timeout = limits.tls_handshake_timeout;
             conversations.spawn(async move {
-                if let Some(stream) = secure(stream, tls.as_deref(), handshake_timeout).await {
+                if let Some(stream) = secure(stream, tls.as_deref(), handshake_timeout, &not_tls).await {
                     converse(stream, peer, connection).await;
                 }
                 drop(permit);
@@ -78,14 +85,48 @@ impl Port {
 }
 
 /// Performs the TLS handshake, if the port has TLS. `None`: it failed.
-async fn secure(stream: TcpStream, tls: Option<&Tls>, handshake_timeout: Duration) -> Option<Stream> {
+async fn secure(
+    stream: TcpStream,
+    tls: Option<&Tls>,
+    handshake_timeout: Duration,
+    not_tls: &str,
+) -> Option<Stream> {
     let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
-    match tokio::time::timeout(handshake_timeout, tls.acceptor().accept(stream)).await {
-        Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
+    let handshake = async {
+        if !not_tls.is_empty() && !begins_with_tls(&stream).await? {
+            refuse_plain(stream, not_tls).await?;
+            return Ok(None);
+        }
+        tls.acceptor().accept(stream).await.map(Some)
+    };
+    match tokio::time::timeout(handshake_timeout, handshake).await {
+        Ok(Ok(Some(stream))) => return Some(Stream::Tls(Box::new(stream))),
+        Ok(Ok(None)) => tracing::debug!("connection without TLS refused"),
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake timed out"),
     }
     None
+}
+
+/// True if the first byte is that of a TLS handshake.
+async fn begins_with_tls(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(stream.peek(&mut first).await? == 0 || first[0] == TLS_HANDSHAKE)
+}
+
+/// Sends the answer, then reads what the client still sends: a close with unread bytes would discard the answer.
+async fn refuse_plain(mut stream: TcpStream, answer: &str) -> io::Result<()> {
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    let mut piece = [0; 4096];
+    let mut left = PLAIN_BYTES_MAX;
+    while left > 0 {
+        match stream.read(&mut piece).await? {
+            0 => break,
+            bytes => left = left.saturating_sub(bytes),
+        }
+    }
+    Ok(())
 }
 
 /// Pauses after an error of `accept`. A connection that broke before it was accepted needs no pause; a lack

@@ -332,7 +332,7 @@ async fn tls_serves_and_follows_a_changed_certificate() {
 }
 
 #[tokio::test]
-async fn plain_text_to_a_tls_port_is_closed_and_a_stalled_handshake_too() {
+async fn plain_http_to_a_tls_port_is_answered_with_a_sentence_and_a_stalled_handshake_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     certificate_in(folder.path());
     let tls = Tls::open(folder.path().join("cert.pem"), folder.path().join("key.pem")).unwrap();
@@ -343,7 +343,9 @@ async fn plain_text_to_a_tls_port_is_closed_and_a_stalled_handshake_too() {
             .await;
     let mut plain = server.connect().await;
     plain.send("GET", "/healthz", &[], b"").await;
-    assert!(plain.reply("GET").await.is_none());
+    let reply = plain.reply("GET").await.unwrap();
+    assert_eq!((reply.status, reply.code().as_str()), (400, "tls_required"));
+    assert!(reply.text().contains("this port speaks TLS; use https://"), "{}", reply.text());
     let mut silent = server.connect().await;
     assert!(silent.until(b"x").await.is_none());
 }

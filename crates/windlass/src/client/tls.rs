@@ -1,6 +1,11 @@
 //! TLS configuration for the command line and for calls of http handlers: trusts the system's CA certificates
 //! or those in a file.
 
+mod verify;
+mod words;
+
+pub(crate) use words::explain;
+
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -9,6 +14,7 @@ use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use verify::Verifier;
 
 /// Usual paths of the system's CA certificates.
 const SYSTEM_FILES: [&str; 3] =
@@ -44,15 +50,18 @@ fn trusting(ca: Option<&Path>, option: &str) -> Result<ConfigBuilder<ClientConfi
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| trouble(&error))?;
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(certificates);
+    let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
     if added == 0 {
         return Err(trouble(&"the file contains none"));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots))
+    // Certificates of the system are authorities, never servers.
+    let servers = if ca.is_some() { certificates } else { Vec::new() };
+    let verifier = Verifier::new(roots, servers, provider).map_err(|error| trouble(&error))?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
 pub(crate) fn wrap(
