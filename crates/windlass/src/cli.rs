@@ -1,5 +1,5 @@
-//! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `compact`,
-//! `copy` and `report` are clients of the native API and could run on another machine.
+//! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `restore`,
+//! `compact`, `copy` and `report` are clients of the native API and could run on another machine.
 
 mod anywhere;
 mod bench;
@@ -13,6 +13,7 @@ mod man;
 mod own_server;
 mod progress;
 mod report;
+mod signals;
 mod store;
 
 #[cfg(test)]
@@ -68,6 +69,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Check(store::check::CheckArgs),
     Backup(store::backup::BackupArgs),
+    Restore(store::restore::RestoreArgs),
     Compact(store::compact::CompactArgs),
     Migrate(store::migrate::MigrateArgs),
     Copy(store::copy::CopyArgs),
@@ -103,6 +105,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => store::check::run(args),
         Some(Command::Backup(args)) => store::backup::run(args),
+        Some(Command::Restore(args)) => store::restore::run(args),
         Some(Command::Compact(args)) => store::compact::run(args),
         Some(Command::Migrate(args)) => store::migrate::run(args),
         Some(Command::Copy(args)) => store::copy::run(args),

@@ -13,6 +13,9 @@ pub(crate) enum Fault {
     /// The reader of stdout is gone (`windlass jobs | head`): not reported as an error.
     #[error("output closed")]
     PipeClosed,
+    /// Ctrl-C, after everything was cleared away. Exit code 130, as for a program that the signal ended.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Fault>;
@@ -31,6 +34,7 @@ impl Fault {
             Fault::Usage(_) => 2,
             Fault::Failed(_) => 1,
             Fault::PipeClosed => 0,
+            Fault::Interrupted => 130,
         }
     }
 }

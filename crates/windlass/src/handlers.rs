@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustls::ClientConfig;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use windlass_core::handler::HandlerText;
 use windlass_core::{Tenant, fair};
@@ -29,6 +30,8 @@ pub(crate) struct LocalHandlers {
     world: Arc<ServerWorld>,
     made: Mutex<Slot>,
     isolation: Arc<OnceLock<Isolation>>,
+    /// Thread of the isolation test, which has a folder of its own.
+    isolation_test: Mutex<Option<JoinHandle<()>>>,
     /// The folder is a temporary one, removed at the end.
     is_temporary: bool,
 }
@@ -57,8 +60,9 @@ impl LocalHandlers {
             tls: Mutex::new(tls.map_err(|why| std::io::Error::other(format!("{HANDLER_CA}: {why}")))?),
         });
         let isolation = Arc::default();
-        check_isolation_in_background(settings.clone(), Arc::clone(&isolation));
-        Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), isolation, is_temporary })
+        let isolation_test = check_isolation_in_background(settings.clone(), Arc::clone(&isolation));
+        let (made, isolation_test) = (Mutex::new(Slot::NotYet), Mutex::new(isolation_test));
+        Ok(LocalHandlers { settings, world, made, isolation, isolation_test, is_temporary })
     }
 
     fn handlers(&self) -> Result<Handlers, String> {
@@ -161,7 +165,10 @@ fn isolation_shown(isolation: &Isolation, strict: bool) -> String {
 }
 
 /// Tests the isolation in the background and logs missing mechanisms.
-fn check_isolation_in_background(settings: Settings, into: Arc<OnceLock<Isolation>>) {
+fn check_isolation_in_background(
+    settings: Settings,
+    into: Arc<OnceLock<Isolation>>,
+) -> Option<JoinHandle<()>> {
     let find_out = move || {
         let isolation = match TemporaryFolder::new() {
             Ok(folder) => Isolation::find_out(&settings, folder.path()),
@@ -186,9 +193,12 @@ fn check_isolation_in_background(settings: Settings, into: Arc<OnceLock<Isolatio
         // An error means that it is already set, to the same value.
         let _ = into.set(isolation);
     };
-    if let Err(error) = std::thread::Builder::new().name("isolation".to_owned()).spawn(find_out) {
-        tracing::warn!(%error, "cannot start the isolation test; it is repeated when the first handler runs");
-    }
+    let spawned = std::thread::Builder::new().name("isolation".to_owned()).spawn(find_out);
+    spawned
+        .inspect_err(|error| {
+            tracing::warn!(%error, "cannot start the isolation test; it is repeated when the first handler runs");
+        })
+        .ok()
 }
 
 /// The server's own files, which handlers must not read even below a readable path, such as a data folder in
@@ -272,7 +282,13 @@ impl Runners for LocalHandlers {
 
     fn stop(&self, grace: Duration) -> Soon<'_, ()> {
         let slot = std::mem::replace(&mut *self.slot(), Slot::Stopped);
+        let test = self.isolation_test.lock().take();
         Box::pin(async move {
+            // A server that is stopped right after its start leaves no folder behind.
+            if let Some(test) = test {
+                let ended = tokio::task::spawn_blocking(move || test.join());
+                let _ = tokio::time::timeout(grace, ended).await;
+            }
             if let Slot::Made(made) = slot {
                 made.handlers.stop(grace).await;
             }

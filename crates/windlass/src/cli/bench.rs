@@ -5,8 +5,9 @@ mod load;
 mod workers;
 
 use super::own_server::OwnServer;
+use super::signals::on_signals;
 use crate::client::Client;
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style, Table};
 use clap::{Args, ValueEnum};
 use load::{Hand, Load, Sample};
@@ -76,7 +77,7 @@ enum Dialect {
 
 pub(super) fn run(args: BenchArgs) -> Outcome {
     let samples = match &args.server {
-        Some(url) => measure_native(&args, url),
+        Some(url) => on_running_server(&args, url),
         None => on_own_server(&args),
     }?;
     if args.json {
@@ -116,6 +117,12 @@ fn on_own_server(args: &BenchArgs) -> Outcome<Samples> {
     measured
 }
 
+/// Measures a server that others use: a signal ends the measurement, and the jobs that were pushed are cleared away.
+fn on_running_server(args: &BenchArgs, url: &str) -> Outcome<Samples> {
+    on_signals(|_| load::interrupt(), |number| std::process::exit(128 + number))?;
+    measure_native(args, url)
+}
+
 fn measure_native(args: &BenchArgs, url: &str) -> Outcome<Samples> {
     let client = Client::new(url, args.token.as_deref(), args.ca.as_deref())?;
     let queue = format!("bench-{}", std::process::id());
@@ -131,13 +138,28 @@ fn measure(args: &BenchArgs, open: impl Fn() -> Outcome<Box<dyn Worker>>) -> Out
     let load = Load { jobs: args.jobs, batch: usize::from(args.batch), at_most };
     // Clears what is left because the time was over.
     let rest = Load { jobs: usize::MAX, at_most: at_most * 6, ..load };
+    let measured = measure_all(&mut hands, load, rest, args.rate, connect);
+    if !load::is_interrupted() {
+        return measured;
+    }
+    load::clear(&mut hands, rest)?;
+    Err(Fault::Interrupted)
+}
+
+fn measure_all(
+    hands: &mut [Hand],
+    load: Load,
+    rest: Load,
+    rate: u32,
+    connect: impl Fn() -> Outcome<Hand>,
+) -> Outcome<Samples> {
     let mut samples = vec![
-        ("push", load::each(&mut hands, load, Hand::push)?),
-        ("claim", load::each(&mut hands, load, Hand::claim)?),
-        ("finish", load::each(&mut hands, Load { jobs: usize::MAX, ..load }, Hand::finish)?),
+        ("push", load::each(hands, load, Hand::push)?),
+        ("claim", load::each(hands, load, Hand::claim)?),
+        ("finish", load::each(hands, Load { jobs: usize::MAX, ..load }, Hand::finish)?),
     ];
-    load::each(&mut hands, rest, Hand::drain)?;
-    samples.push(("push to claim, steady rate", load::pick_up(connect()?, &mut hands, load, args.rate)?));
-    load::each(&mut hands, rest, Hand::drain)?;
+    load::each(hands, rest, Hand::drain)?;
+    samples.push(("push to claim, steady rate", load::pick_up(connect()?, hands, load, rate)?));
+    load::each(hands, rest, Hand::drain)?;
     Ok(samples)
 }

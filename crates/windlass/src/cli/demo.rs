@@ -1,21 +1,22 @@
 //! `windlass demo`: guided tour with its own server on a temporary store and a free port, real jobs and a
 //! real worker.
 
+mod dialects;
+
 use super::own_server::OwnServer;
-use crate::client::{BedrockClient, Client};
+use crate::client::Client;
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
 use clap::Args;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Time to read a step.
 const PAUSE: Duration = Duration::from_millis(2500);
-
-/// Most polls for the end of a job; generous for a busy machine.
-const MINIQ_LOOKS: u32 = 200;
 
 /// Take a guided tour on a temporary server
 #[derive(Args, Debug)]
@@ -35,20 +36,19 @@ pub(super) struct DemoArgs {
 pub(super) fn run(args: DemoArgs) -> Outcome {
     let server = OwnServer::start("windlass-demo-", None, &[])?;
     let (url, bedrock) = (server.url()?, server.address("bedrock")?);
-    let mut tour = Tour { url, bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
-    let outcome = tour.walk(&server.folder().display().to_string());
-    let outcome = match (outcome, args.keep_serving) {
-        (Ok(()), true) => {
-            output::say(format!("\nThe server is still running at {}; press Ctrl-C to stop it.", tour.url))?;
-            server.until_interrupted()
-        }
-        (outcome, _) => outcome,
-    };
+    let mut tour =
+        Tour { server: &server, url, bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
+    tour.walk(&server.folder().display().to_string())?;
+    if args.keep_serving {
+        output::say(format!("\nThe server is still running at {}; press Ctrl-C to stop it.", tour.url))?;
+        server.until_interrupted();
+    }
     server.stop();
-    outcome
+    Ok(())
 }
 
-struct Tour {
+struct Tour<'a> {
+    server: &'a OwnServer,
     url: String,
     bedrock: SocketAddr,
     style: Style,
@@ -56,15 +56,20 @@ struct Tour {
     step: u32,
 }
 
-impl Tour {
+impl Tour<'_> {
     fn walk(&mut self, folder: &str) -> Outcome {
         self.title("Start a server")?;
         self.tell(&format!("It listens on {} and stores its jobs in {folder}.", self.url))?;
+        self.tell(&format!("Its web UI is at {}/ui/ while the tour lasts.", self.url))?;
         self.first_job()?;
         self.failing_job()?;
         self.order()?;
         self.later()?;
+        self.repeated()?;
         self.unique()?;
+        self.limited()?;
+        self.children()?;
+        self.progress()?;
         self.bedrock()?;
         self.queuey()?;
         self.jq()?;
@@ -75,28 +80,30 @@ impl Tour {
 
     fn first_job(&mut self) -> Outcome {
         self.title("Push a job, run it, get its result")?;
-        self.windlass(&["push", "hello", "{\"to\":\"you\"}"])?;
+        let id = self.windlass(&["push", "hello", "{\"to\":\"you\"}"])?;
         self.tell(
             "A worker claims jobs named hello and runs a command for each. It holds a lease on the job \
          while it works.",
         )?;
         self.windlass(&["work", "hello", "--once", "--", "sed", "s/.*/hello, you!/"])?;
-        self.windlass(&["job", "1", "result"])
+        self.windlass(&["job", &id, "result"])?;
+        Ok(())
     }
 
     fn failing_job(&mut self) -> Outcome {
         self.title("A failed attempt is retried")?;
-        self.windlass(&["push", "flaky", "--retry", "3"])?;
+        let id = self.windlass(&["push", "flaky", "--retry", "3"])?;
         let script = "[ $WINDLASS_JOB_ATTEMPT = 2 ] || { echo the network is down >&2; exit 1; }";
         let work = ["work", "flaky", "--once", "--retry-delay", "300ms", "--", "sh", "-c", script];
         self.windlass(&work)?;
         self.tell(
-            "An exit code other than 0 is a failed attempt. When the delay is over, a worker can claim the job \
-             again.",
+            "An exit code other than 0 is a failed attempt. Without --retry-delay the job waits longer after \
+             each failure. When the delay is over, a worker can claim it again:",
         )?;
         self.windlass(&work)?;
         self.tell("The job is completed, and the failed attempt is recorded:")?;
-        self.windlass(&["job", "2"])
+        self.windlass(&["job", &id])?;
+        Ok(())
     }
 
     fn order(&mut self) -> Outcome {
@@ -105,114 +112,86 @@ impl Tour {
             self.windlass(&["push", "task", what, "--priority", priority])?;
         }
         self.tell("Jobs with smaller numbers run first, in whatever order they were pushed:")?;
-        self.windlass(&["work", "task", "--drain", "--", "sh", "-c", "cat >&2"])
+        self.windlass(&["work", "task", "--drain", "--", "sh", "-c", "cat >&2"])?;
+        Ok(())
     }
 
     fn later(&mut self) -> Outcome {
         self.title("Delay a job, or cancel it")?;
-        self.windlass(&["push", "report", "--delay", "1h"])?;
+        let id = self.windlass(&["push", "report", "--delay", "1h"])?;
         self.windlass(&["jobs", "name:report"])?;
-        self.windlass(&["job", "6", "cancel"])
+        self.windlass(&["job", &id, "cancel"])?;
+        Ok(())
+    }
+
+    fn repeated(&mut self) -> Outcome {
+        self.title("Repeat a job, by a cron rule or an interval")?;
+        let id = self.windlass(&["push", "digest", "--repeat", "0 9 * * MON-FRI"])?;
+        self.windlass(&["job", &id])?;
+        self.windlass(&["push", "tick", "--repeat", "every 1s"])?;
+        self.windlass(&["work", "tick", "--once", "--", "date", "+tick at %T"])?;
+        self.tell("After each run the same job waits for its next turn:")?;
+        self.windlass(&["jobs", "name:tick"])?;
+        Ok(())
     }
 
     fn unique(&mut self) -> Outcome {
         self.title("Unique jobs")?;
         self.tell("The second push has the same unique key, so it returns the id of the first job:")?;
         self.windlass(&["push", "sync", "--unique", "customer-7"])?;
-        self.windlass(&["push", "sync", "--unique", "customer-7"])
-    }
-
-    fn bedrock(&mut self) -> Outcome {
-        self.title("The Bedrock::Jobs protocol")?;
-        self.tell(&format!(
-            "These lines can be typed into: nc {} {}",
-            self.bedrock.ip(),
-            self.bedrock.port()
-        ))?;
-        let mut client = BedrockClient::open(self.bedrock)?;
-        self.ask_bedrock(&mut client, "CreateJob\nname: invoice\ndata: {\"customer\":7}\n")?;
-        let job = self.ask_bedrock(&mut client, "GetJob\nname: inv*\n")?;
-        self.ask_bedrock(&mut client, &format!("FinishJob\njobID: {}\n", job["jobID"]))?;
+        self.windlass(&["push", "sync", "--unique", "customer-7"])?;
         Ok(())
     }
 
-    /// Sends a request, shows it with the status line and the body of the response, and returns the body.
-    fn ask_bedrock(&self, client: &mut BedrockClient, request: &str) -> Outcome<Value> {
-        for asked in request.lines() {
-            output::say(format!("   {}", self.style.paint(Colour::Cyan, asked)))?;
+    fn limited(&mut self) -> Outcome {
+        self.title("Limit how many jobs run at once, or how many start per second")?;
+        self.put("/api/v1/limits/one-call", &json!({"matcher": {"name": "call"}, "max_running": 1}))?;
+        for who in ["ann", "bob", "eve"] {
+            self.windlass(&["push", "call", who])?;
         }
-        let (status, body) = client.ask(request)?;
-        self.tell(&output::harmless(&format!("{status} {body}")))?;
-        if !status.starts_with("200") {
-            return Err(Fault::failed(format!("{} failed", request.lines().next().unwrap_or_default())));
-        }
-        Ok(serde_json::from_str(&body).unwrap_or_default())
-    }
-
-    fn queuey(&mut self) -> Outcome {
-        self.title(
-            "The queuey-queue protocol: jobs name a WASI binary by its hash, and runners poll for them",
-        )?;
-        let binary = "68d5b57378f76645bf12506c88fb06a81ddb3965";
-        let runner = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
-        self.curl("/jobs/create", &json!({"binary_addr": binary}))?;
-        let job = self.curl("/jobs/claim", &json!({"runner_id": runner}))?;
-        let complete = format!("/jobs/{}/complete", job["job_id"].as_str().unwrap_or_default());
-        self.curl(&complete, &json!({"status": "completed", "runner_id": runner}))?;
+        self.tell("The worker could run three jobs at a time, but they run one after the other:")?;
+        let script = "read who; echo $who begins >&2; sleep 0.1; echo $who ends >&2";
+        let flags = ["--drain", "--concurrency", "3"];
+        self.windlass(&[&["work", "call"], &flags[..], &["--", "sh", "-c", script]].concat())?;
         Ok(())
     }
 
-    fn jq(&mut self) -> Outcome {
-        self.title("The JQ protocol: the server sends jobs to workers that have registered")?;
-        let job = json!({"name": "add", "argument": {"a": 1, "b": 2}, "keep_result": true});
-        let id = self.curl("/jq/job", &job)?;
-        self.tell("No worker has registered, so the job waits. It is a job like all others:")?;
-        self.windlass(&["job", id["job_id"].as_str().unwrap_or_default()])
+    fn children(&mut self) -> Outcome {
+        self.title("A job that waits for its children")?;
+        let id = self.windlass(&["push", "album"])?;
+        let push = "windlass push thumbnail --parent $WINDLASS_JOB_ID";
+        let script = format!("{push} one.jpg >/dev/null && {push} two.jpg >/dev/null");
+        self.windlass(&["work", "album", "--once", "--", "sh", "-c", &script])?;
+        self.tell("The run of the parent pushed two children, so it waits until both have ended:")?;
+        self.windlass(&["jobs", "name:album"])?;
+        self.windlass(&["work", "thumbnail", "--drain", "--", "cat"])?;
+        self.tell("Now it runs once more, and can use their results:")?;
+        self.windlass(&["work", "album", "--once", "--", "echo", "two thumbnails"])?;
+        self.windlass(&["job", &id, "result"])?;
+        Ok(())
     }
 
-    fn miniq(&mut self) -> Outcome {
-        self.title(
-            "The miniq protocol: a client uploads a handler, then posts jobs, and the server itself \
-             runs them",
-        )?;
-        let code = "tr a-z A-Z > \"$WINDLASS_RESULT\"";
-        self.curl("/acme/handler/add/shout/add", &json!({"lang": "sh", "body": code}))?;
-        let added = self.curl("/acme/job/shout/add", &json!({"say": "hello"}))?;
-        let path = format!("/acme/job/shout/{}", added["ids"][0].as_str().unwrap_or_default());
-        let mut job = Value::Null;
-        for _ in 0..MINIQ_LOOKS {
-            // Not found: the job has not reached the store yet.
-            job = Client::new(&self.url, None, None)?.get(&path).unwrap_or_default();
-            if job["lock"] == "__done" {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        output::say(format!("   {}", self.style.paint(Colour::Cyan, &format!("$ curl {}{path}", self.url))))?;
-        self.tell(&output::harmless(&job.to_string()))
+    fn progress(&mut self) -> Outcome {
+        self.title("Progress, and a worker that speaks HTTP")?;
+        let id = self.windlass(&["push", "encode", "{\"film\":\"holiday\"}"])?;
+        self.tell("Any program can claim jobs, report its progress and settle them:")?;
+        let claimed = self.curl("/api/v1/claim", &json!({"name": "encode", "worker": "laptop"}))?;
+        let token = &claimed["jobs"][0]["token"];
+        let id_number: u64 = id.parse().unwrap_or_default();
+        let beat = json!({"id": id_number, "token": token, "progress": 40, "note": "half way"});
+        self.curl("/api/v1/extend", &json!({"extend": [beat]}))?;
+        self.windlass(&["jobs", "state:running"])?;
+        let end = json!({"id": id_number, "token": token, "outcome": "finish", "result": "film.mp4"});
+        self.curl("/api/v1/settle", &json!({"settle": [end]}))?;
+        self.tell("A command of windlass work reports its progress with lines like: ::progress 40 half way")
     }
 
-    fn sidejob(&mut self) -> Outcome {
-        self.title(
-            "The SideJob protocol: a long-lived job runs whenever a value arrives at one of its ports",
-        )?;
-        let classes = json!({"Add": {"inports": {"a": {}, "b": {"default": 10}}, "outports": {"sum": {}}}});
-        let path = "/sidejob/workers/math";
-        let line = format!("$ curl -X PUT {}{path} --json '{classes}'", self.url);
+    /// Shows a curl command that puts a body, and sends the same request.
+    fn put(&self, path: &str, body: &Value) -> Outcome {
+        let line = format!("$ curl -X PUT {}{path} --json '{body}'", self.url);
         output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
-        Client::new(&self.url, None, None)?.put_bytes(path, classes.to_string().as_bytes())?;
-        let job = self.curl("/sidejob/jobs", &json!({"queue": "math", "class": "Add"}))?["job"].clone();
-        let at = |what: &str| format!("/sidejob/jobs/{job}/{what}");
-        self.curl(&at("inports/a/write"), &json!({"data": 32}))?;
-        let token = self.curl("/sidejob/queues/math/claim", &json!({}))?["token"].clone();
-        self.tell(
-            "The worker reads one value of each input. Its output and the end of the run are \
-             committed together.",
-        )?;
-        self.curl(&at("for_inputs"), &json!({"inports": ["a", "b"], "token": token}))?;
-        let writes = json!([{"outport": "sum", "data": 42}]);
-        self.curl(&at("finish"), &json!({"token": token, "writes": writes}))?;
-        self.curl(&at("outports/sum/entries"), &json!({}))?;
+        let body = body.to_string();
+        Client::new(&self.url, None, None)?.call("PUT", path, Some(&body), 0)?;
         Ok(())
     }
 
@@ -253,26 +232,34 @@ impl Tour {
         output::say(format!("   {text}"))
     }
 
-    /// Shows a windlass command, runs it, and shows its output.
-    fn windlass(&self, args: &[&str]) -> Outcome {
+    /// Shows a windlass command, runs it, and shows its output. Returns its standard output.
+    fn windlass(&self, args: &[&str]) -> Outcome<String> {
         let line = format!("$ windlass {}", args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(" "));
         output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
         let program = std::env::current_exe()?;
-        let ran = Command::new(program)
-            .args(args)
-            .env("WINDLASS_SERVER", &self.url)
-            .stdin(Stdio::null())
-            .output()?;
+        let mut command = Command::new(&program);
+        command.args(args).env("WINDLASS_SERVER", &self.url).stdin(Stdio::null());
+        if let Some(path) = path_with(&program) {
+            command.env("PATH", path);
+        }
+        let ran = self.server.run_command(&mut command)?;
         for line in [&ran.stderr, &ran.stdout].iter().flat_map(|text| text.split(|byte| *byte == b'\n')) {
             if !line.is_empty() {
                 output::say(format!("   {}", output::harmless(&String::from_utf8_lossy(line))))?;
             }
         }
         match ran.status.success() {
-            true => Ok(()),
+            true => Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned()),
             false => Err(Fault::failed(format!("{line} failed"))),
         }
     }
+}
+
+/// Search path of commands with the folder of this program first, so that a command can call it.
+fn path_with(program: &Path) -> Option<OsString> {
+    let own = program.parent()?.to_owned();
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&others))).ok()
 }
 
 /// Quotes a word for the shell if needed.

@@ -223,17 +223,32 @@ fn check_of_nothing_says_where_it_looked() {
 #[test]
 fn the_demo_runs_to_its_end() {
     let text = Ran::of(windlass().args(["demo", "--fast"])).ok();
-    let native = ["hello, you!", "the network is down", "job 5 | alarm", "job 6 is cancelled"];
-    let dialects = [
-        "200 OK {\"jobID\":8}",
-        "\"status\":\"completed\"",
-        "{\"job_id\":\"10\"}",
-        "{\"entries\":[42]}",
-        "/ui/",
+    let native = [
+        "hello, you!",
+        "the network is down",
+        "job 5 | alarm",
+        "job 6 is cancelled",
+        "0 9 * * MON-FRI",
+        "delayed  default  tick",
+        "\"max_running\":1",
+        "waiting  default  album",
+        "two thumbnails",
+        "40% half way",
     ];
-    for words in native.into_iter().chain(dialects).chain(["windlass serve"]) {
-        assert!(text.contains(words), "{words} is missing in:\n{text}");
+    let dialects = [
+        "200 OK {\"jobID\":",
+        "\"status\":\"completed\"",
+        "{\"job_id\":\"",
+        "{\"entries\":[42]}",
+    ];
+    let mut rest = text.as_str();
+    for words in native.into_iter().chain(dialects).chain(["/ui/", "windlass serve"]) {
+        let found = rest.find(words);
+        rest = &rest[found.unwrap_or_else(|| panic!("{words} is missing or too early in:\n{text}"))..];
     }
+    let limited: Vec<&str> = text.lines().filter(|line| line.ends_with(" begins") || line.ends_with(" ends")).collect();
+    let whose: Vec<&str> = limited.iter().filter_map(|line| line.rsplit(' ').nth(1)).collect();
+    assert!(whose.len() == 6 && whose.chunks(2).all(|pair| pair[0] == pair[1]), "{limited:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::workers::{Held, Worker};
 use crate::fault::{Fault, Outcome};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,17 @@ use std::time::{Duration, Instant};
 const WAIT_MS: u64 = 500;
 /// Lateness of a push beyond which its latency counts from the planned time. Smaller delays are the precision of the timer.
 const TIMER_GRAIN: Duration = Duration::from_millis(2);
+
+/// Set by a signal: measurements end after their calls in flight.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn interrupt() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
 
 /// Size of a measurement.
 #[derive(Clone, Copy, Debug)]
@@ -90,17 +101,34 @@ impl Hand {
     }
 }
 
-/// Repeats a verb on every connection until the jobs, the connection's work or the time are over.
+/// Finishes what the connections hold and what is left in the queue, after an interrupt.
+pub(super) fn clear(hands: &mut [Hand], rest: Load) -> Outcome {
+    let nothing = || false;
+    each_until(hands, rest, Hand::finish, nothing)?;
+    each_until(hands, rest, Hand::drain, nothing)?;
+    Ok(())
+}
+
+/// Repeats a verb on every connection until the jobs, the connection's work or the time are over, or a signal comes.
 pub(super) fn each(
     hands: &mut [Hand],
     load: Load,
     verb: impl Fn(&mut Hand, usize) -> Outcome<usize> + Sync,
 ) -> Outcome<Sample> {
+    each_until(hands, load, verb, is_interrupted)
+}
+
+fn each_until(
+    hands: &mut [Hand],
+    load: Load,
+    verb: impl Fn(&mut Hand, usize) -> Outcome<usize> + Sync,
+    is_over: impl Fn() -> bool + Sync,
+) -> Outcome<Sample> {
     let left = AtomicUsize::new(load.jobs);
     let begun = Instant::now();
     let work = |hand: &mut Hand| -> Outcome<(usize, Vec<Duration>)> {
         let (mut jobs, mut spans) = (0, Vec::new());
-        while begun.elapsed() < load.at_most {
+        while begun.elapsed() < load.at_most && !is_over() {
             let called = Instant::now();
             let share = take(&left, load.batch);
             let done = if share == 0 { 0 } else { verb(hand, share)? };
@@ -145,7 +173,9 @@ pub(super) fn pick_up(mut producer: Hand, hands: &mut [Hand], load: Load, rate: 
     let jobs = load.jobs.min(planned).max(1);
     let done = AtomicUsize::new(0);
     let begun = Instant::now();
-    let is_over = || done.load(Ordering::Relaxed) >= jobs || begun.elapsed() > load.at_most * 3;
+    let is_over = || {
+        done.load(Ordering::Relaxed) >= jobs || begun.elapsed() > load.at_most * 3 || is_interrupted()
+    };
     let consume = |hand: &mut Hand| -> Outcome<Vec<Duration>> {
         let mut spans = Vec::new();
         while !is_over() {
