@@ -1,6 +1,7 @@
 //! Startup and shutdown of the server: configuration, store, engine, listeners, in this order, and back.
 
 mod away;
+mod banner;
 mod last_resort;
 mod listeners;
 mod ready;
@@ -16,7 +17,6 @@ use crate::config::{Config, ConfigArgs};
 use crate::discovery::{self, Announcement};
 use crate::fault::{Fault, Outcome};
 use crate::handlers::LocalHandlers;
-use crate::output::{self, Colour, Style};
 use crate::telemetry;
 use away::{NotOpened, Waited};
 use clap::Args;
@@ -95,7 +95,7 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
         Ok(store) => {
             let server = Server::start_on(&config, bound, store, false).await?;
             ready.write(&server.listening)?;
-            greet(&config, &server);
+            banner::print(&config, &server.listening);
             server
         }
         Err(NotOpened::Wrong(fault)) => return Err(fault),
@@ -398,26 +398,4 @@ fn limits(config: &Config, descriptors_max: Option<u64>) -> ListenerLimits {
         grace: config.shutdown,
         ..ListenerLimits::default()
     }
-}
-
-/// Prints the listening addresses, one per line for scripts, then a first command to try. Write errors are
-/// ignored.
-fn greet(config: &Config, server: &Server) {
-    let style = Style::of_stdout();
-    for (what, address) in &server.listening {
-        let _ = output::say(format!("listening {what} {address}"));
-    }
-    let Some((_, http)) = server.listening.iter().find(|(what, _)| *what == "http") else { return };
-    let usual = http.port() == 7373 && http.ip().is_loopback() && config.tls.is_none();
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let at = if usual { String::new() } else { format!(" --server {scheme}://{http}") };
-    let kept = match config.store.as_str() {
-        "memory:" => "in memory only; they are lost when the server stops".to_string(),
-        store => format!("in {}", output::without_password(store.trim_start_matches("sqlite:"))),
-    };
-    let _ = output::say(format!("windlass {} stores jobs {kept}", env!("CARGO_PKG_VERSION")));
-    let first = format!("windlass push hello '{{\"to\":\"you\"}}'{at}");
-    let then = format!("windlass work hello{at} -- cat");
-    let _ = output::say(format!("try       {}", style.paint(Colour::Bold, &first)));
-    let _ = output::say(format!("and then  {}", style.paint(Colour::Bold, &then)));
 }

@@ -2,7 +2,7 @@
 //! and continues with the database when it is reachable.
 
 use super::ready::ReadyFile;
-use super::{Server, greet, open_store};
+use super::{Server, banner, open_store};
 use crate::config::Config;
 use crate::fault::{Fault, Outcome};
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ pub(super) async fn wait(
     let store = Arc::new(AwayStore::new(reason, READ_AT_START));
     let mut server = Server::start_on(config, ports, store, true).await?;
     ready.write(&server.listening)?;
-    greet(config, &server);
+    banner::print(config, &server.listening);
     server.hand_out();
     let quit = Arc::clone(&server.quit);
     let opened = tokio::select! {

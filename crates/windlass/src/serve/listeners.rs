@@ -87,28 +87,20 @@ pub(super) fn try_clone(ports: &Ports) -> io::Result<Ports> {
     })
 }
 
-/// Binds all sockets. A default address in use is skipped if another socket can be bound.
+/// Binds all sockets. A dialect whose default address is in use is skipped; HTTP is required.
 async fn bind_all(config: &Config) -> Outcome<Ports> {
-    let http = bind("http", &config.http).await?;
+    let http = bind_required("http", &config.http).await?;
     let mut own = Vec::new();
     for (dialect, listen) in own_ports(config) {
         let (listener, is_local) = match listen {
             Listen::Tcp(address) => (bind(dialect, &address).await?, address.is_loopback()),
-            Listen::Http { .. } if http.is_none() => continue,
             Listen::Http { port } => {
                 (Some(bind_from(dialect, &config.http, port).await?), config.http.is_loopback())
             }
         };
         own.extend(listener.map(|listener| OwnPort { dialect, listener, is_local }));
     }
-    if http.is_none() && own.is_empty() {
-        return Err(Fault::failed(format!(
-            "cannot listen on {}: the address is in use, perhaps by another windlass; choose another \
-             with --http, or a free port with --http 127.0.0.1:0",
-            config.http.text
-        )));
-    }
-    Ok(Ports { http, own })
+    Ok(Ports { http: Some(http), own })
 }
 
 /// Binds the first free port from this one on, at the addresses of `bind`.
@@ -135,12 +127,30 @@ async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
     match TcpListener::bind(bind.addresses.as_slice()).await {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && !bind.asked => {
-            warn!("{what} is disabled: its default address {} is in use", bind.text);
+            warn!(
+                "{what} is disabled: its default address {} is in use; choose another with --{what}",
+                bind.text
+            );
             Ok(None)
         }
-        Err(error) => {
-            let hint = "choose another address, or port 0 for any free port";
-            Err(Fault::failed(format!("cannot listen on {} for {what}: {error}; {hint}", bind.text)))
-        }
+        Err(error) => Err(not_bound(what, bind, &error)),
     }
+}
+
+/// Binds an address that the server does not start without.
+async fn bind_required(what: &str, bind: &Bind) -> Outcome<TcpListener> {
+    let bound = TcpListener::bind(bind.addresses.as_slice()).await;
+    bound.map_err(|error| not_bound(what, bind, &error))
+}
+
+/// Error that names the flag of the listener.
+fn not_bound(what: &str, bind: &Bind, error: &io::Error) -> Fault {
+    let at = &bind.text;
+    Fault::failed(match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "{at} is in use by another program, perhaps another windlass; start with --{what} ADDR on \
+             another port (port 0 picks a free one)"
+        ),
+        _ => format!("cannot listen on {at} for {what}: {error}; choose another address with --{what} ADDR"),
+    })
 }

@@ -9,6 +9,7 @@ fn it_says_where_it_listens_and_what_to_try() {
     let log = eventually("it has greeted", || Some(server.log()).filter(|log| log.contains("and then")));
     assert!(log.starts_with(&format!("listening http {}\n", server.http)), "{log}");
     assert!(log.contains("windlass push hello"), "{log}");
+    assert!(log.contains(&format!("web UI    http://{}/ui/\n", server.http)), "{log}");
     let ready = std::fs::read_to_string(server.folder().join("ready.json")).unwrap();
     assert_eq!(ready.trim(), format!("{{\"http\":\"{}\"}}", server.http));
 }
@@ -70,24 +71,46 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(server.wait().code(), Some(1));
 }
 
+/// Starts a server that cannot start, in a folder of its own: nothing may be left in it.
+fn refused_start(args: &[&str]) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = ["serve", "--mdns", "off", "--ready-file", "ready.json"];
+    let ran = Ran::of(windlass().args(ready).args(args).current_dir(folder.path()));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    ran
+}
+
 #[test]
 fn an_address_that_was_asked_for_and_is_taken_is_an_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ran = Ran::of(windlass().args(["serve", "--store", "memory:", "--http", &address]));
-    assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains(&address) && ran.stderr.contains("port 0"), "{ran:?}");
+    for flag in ["--http", "--bedrock"] {
+        let other = if flag == "--http" { ["--bedrock", "127.0.0.1:0"] } else { ["--http", "127.0.0.1:0"] };
+        let ran = refused_start(&[&[flag, &address], &other[..]].concat());
+        let names_it = ran.stderr.contains(&format!("start with {flag} ADDR"));
+        assert!(ran.stderr.contains(&address) && names_it && ran.stderr.contains("port 0"), "{ran:?}");
+    }
 }
 
 #[test]
-fn a_default_address_that_is_taken_is_reported() {
+fn without_its_http_port_it_does_not_start() {
     // Occupied by this test, or by another process already.
     let _taken = TcpListener::bind("127.0.0.1:7373");
+    let ran = refused_start(&["--bedrock", "127.0.0.1:0"]);
+    let expected = "127.0.0.1:7373 is in use by another program, perhaps another windlass; start with --http";
+    assert!(ran.stderr.contains(expected) && ran.stdout.is_empty(), "{ran:?}");
+}
+
+#[test]
+fn the_default_port_of_a_dialect_that_is_taken_is_reported_and_skipped() {
+    let _taken = TcpListener::bind("127.0.0.1:8888");
     let folder = tempfile::tempdir().unwrap();
-    let serve = ["serve", "--store", "memory:", "--bedrock", "off"];
-    let ran = Ran::of(windlass().args(serve).current_dir(folder.path()));
-    assert!(ran.stderr.contains("http is disabled: its default address 127.0.0.1:7373 is in use"), "{ran:?}");
-    assert_eq!(ran.code, 1);
+    let server = Server::start_without_flags(folder.path(), &["--http", "127.0.0.1:0"]);
+    let log = server.log();
+    assert!(log.contains("bedrock is disabled: its default address 127.0.0.1:8888 is in use"), "{log}");
+    assert!(log.contains("--bedrock") && !log.contains("listening bedrock"), "{log}");
 }
 
 #[test]
@@ -104,6 +127,9 @@ fn others_cannot_reach_it_without_tokens_and_tls_unless_told_so() {
     }
     let server = Server::start(&["--http", "0.0.0.0:0", "--insecure"]);
     assert!(server.http.ip().is_unspecified());
+    let log = eventually("it has greeted", || Some(server.log()).filter(|log| log.contains("and then")));
+    let url = format!("http://127.0.0.1:{}", server.http.port());
+    assert!(log.contains(&format!("web UI    {url}/ui/")) && log.contains(&format!("--server {url} --")), "{log}");
 }
 
 #[test]
@@ -200,8 +226,12 @@ fn the_log_can_be_json() {
     let mut server = Server::start(&["--log", "json"]);
     server.stop();
     let log = server.log();
-    let line = log.lines().find(|line| line.starts_with('{')).unwrap();
-    assert!(serde_json::from_str::<serde_json::Value>(line).unwrap()["message"].is_string(), "{line}");
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"))).collect();
+    assert!(lines.iter().all(|line| line["message"].is_string() && line["timestamp"].is_string()), "{log}");
+    let http = lines.iter().find(|line| line["listener"] == "http").unwrap();
+    assert_eq!(http["address"], server.http.to_string());
+    assert!(lines.iter().any(|line| line["ui"] == format!("http://{}/ui/", server.http)), "{log}");
 }
 
 #[test]

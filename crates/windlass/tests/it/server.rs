@@ -137,23 +137,23 @@ impl Server {
         server
     }
 
-    fn start_by(mut command: Command, folder: &Path, args: &[&str]) -> Server {
+    /// Starts in this folder without the flags for tests: `args` are all.
+    pub fn start_without_flags(folder: &Path, args: &[&str]) -> Server {
+        Server::start_with(windlass(), folder, &[&["serve", "--ready-file", "ready.json"], args].concat())
+    }
+
+    fn start_by(command: Command, folder: &Path, args: &[&str]) -> Server {
+        let quiet = ["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off"];
+        let ready = ["--ready-file", "ready.json"];
+        Server::start_with(command, folder, &[&quiet, &ready, args].concat())
+    }
+
+    fn start_with(mut command: Command, folder: &Path, args: &[&str]) -> Server {
         let ready = folder.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
         let mut child = command
             .current_dir(folder)
-            .args([
-                "serve",
-                "--http",
-                "127.0.0.1:0",
-                "--bedrock",
-                "off",
-                "--mdns",
-                "off",
-                "--ready-file",
-                "ready.json",
-            ])
             .args(args)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
