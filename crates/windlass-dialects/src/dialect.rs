@@ -6,6 +6,7 @@ use crate::arrivals::Arrival;
 use crate::auth::Tokens;
 use crate::budget::Budget;
 use crate::guard::Hosts;
+use crate::http::meters::HttpMeters;
 use crate::ingest::Reader;
 use crate::listener::{ListenerLimits, Phase};
 use crate::registered_handlers::RegisteredHandler;
@@ -131,6 +132,7 @@ pub struct Context {
     pub store: Arc<str>,
     pub version: &'static str,
     pub started: Instant,
+    pub http_meters: Arc<HttpMeters>,
     pub phase: watch::Receiver<Phase>,
     pub settings: DialectSettings,
 }

@@ -1,6 +1,7 @@
 //! Calls of the HTTP dialects: routing, authorization, and the headers of every response.
 
 mod cross_origin;
+pub(crate) mod meters;
 
 use crate::arrivals::Arrival;
 use crate::auth::Role;
@@ -12,23 +13,43 @@ use ::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::any;
+use meters::RouteMeter;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// All calls of one path.
 struct Place {
     dialect: &'static dyn Dialect,
     running: Arc<dyn Running>,
     routes: Vec<&'static Route>,
+    /// Meter of each route.
+    meters: Vec<Arc<RouteMeter>>,
+    /// Meter of the methods that the path does not have.
+    other: Arc<RouteMeter>,
     allow: String,
+}
+
+impl Place {
+    fn meter(&self, method: &Method) -> &RouteMeter {
+        let found = self.meters.iter().find(|meter| meter.method == route_method(method));
+        found.unwrap_or(&self.other)
+    }
+}
+
+/// HEAD has the access of GET; the connection leaves out the body.
+fn route_method(method: &Method) -> &str {
+    if *method == Method::HEAD { "GET" } else { method.as_str() }
 }
 
 /// Router with the calls of all running dialects, or of one of them, and the paths of `extra`.
 pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Option<Router>) -> Router {
-    let mut app = extra.unwrap_or_default();
+    let files = server.http_meters.of("/ui/*", "GET");
+    let mut app = extra.map(|extra| count_requests(extra, files)).unwrap_or_default();
     let wanted = server.running().filter(|(dialect, _)| only.is_none_or(|only| only == dialect.name()));
-    for place in wanted.flat_map(|(dialect, running)| places(dialect, running)) {
+    for place in wanted.flat_map(|(dialect, running)| places(server, dialect, running)) {
         let (server, place) = (Arc::clone(server), Arc::new(place));
         let path = place.routes[0].path;
         app = app.route(
@@ -41,31 +62,62 @@ pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Option<Rou
     }
     // The first dialect answers requests to paths that no dialect has.
     let first = server.running().next().map(|(dialect, _)| dialect);
+    let unknown = server.http_meters.of("other", "other");
     app.fallback(move |request: Request| async move {
+        let started = Instant::now();
         let path: String = request.uri().path().chars().take(200).collect();
         let refusal = Refusal::NoRoute { path };
-        with_standard_headers(first.map(|dialect| dialect.refuse(&refusal)).unwrap_or_default())
+        let response =
+            with_standard_headers(first.map(|dialect| dialect.refuse(&refusal)).unwrap_or_default());
+        unknown.record(response.status(), started.elapsed());
+        response
     })
 }
 
-fn places(dialect: &'static dyn Dialect, running: &Arc<dyn Running>) -> Vec<Place> {
+/// Counts the requests of a router without routes of ours.
+fn count_requests(router: Router, meter: Arc<RouteMeter>) -> Router {
+    router.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+        let meter = Arc::clone(&meter);
+        async move {
+            let started = Instant::now();
+            let response = next.run(request).await;
+            meter.record(response.status(), started.elapsed());
+            response
+        }
+    }))
+}
+
+fn places(server: &Server, dialect: &'static dyn Dialect, running: &Arc<dyn Running>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     for route in dialect.routes() {
+        let meter = server.http_meters.of(route.path, route.method);
         match places.iter_mut().find(|place| place.routes[0].path == route.path) {
             Some(place) => {
                 place.routes.push(route);
+                place.meters.push(meter);
                 place.allow = format!("{}, {}", place.allow, route.method);
             }
             None => {
                 let (running, allow) = (Arc::clone(running), route.method.to_string());
-                places.push(Place { dialect, running, routes: vec![route], allow });
+                let (routes, meters) = (vec![route], vec![meter]);
+                let other = server.http_meters.of(route.path, "other");
+                places.push(Place { dialect, running, routes, meters, other, allow });
             }
         }
     }
     places
 }
 
+/// Answers a request and counts it.
 async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Response {
+    let started = Instant::now();
+    let meter = place.meter(request.method());
+    let response = respond(server, place, request).await;
+    meter.record(response.status(), started.elapsed());
+    response
+}
+
+async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let guest = cross_origin::allowed_origin(&*place.running, &parts);
     if guest.is_some() && parts.method == Method::OPTIONS {
@@ -105,8 +157,7 @@ fn admit(
 ) -> Result<(&'static Route, Call), Refusal> {
     // Removed from the call, which may outlive its connection.
     let arrival = parts.extensions.remove::<Arc<Arrival>>();
-    // HEAD has the access of GET; the connection leaves out the body.
-    let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
+    let method = route_method(&parts.method);
     let Some(route) = place.routes.iter().find(|route| route.method == method) else {
         return Err(Refusal::Method { method: parts.method.to_string(), allow: place.allow.clone() });
     };

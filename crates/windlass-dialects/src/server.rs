@@ -196,6 +196,7 @@ impl Started {
             store: options.store.into(),
             version: options.version,
             started: Instant::now(),
+            http_meters: Arc::default(),
             phase: watching,
             settings: options.settings,
         };

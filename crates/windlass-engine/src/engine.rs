@@ -91,6 +91,7 @@ impl Engine {
         let timers = Arc::new(Timers::new());
         let (clock, calendar) = Calendar::open(&*store, clock).await?;
         let limits = LimitTables::load(&*store, timers.clone(), clock.now()).await?;
+        let meters = Meters::new(options.metric_names_max);
         let inner = Arc::new(Inner {
             clock,
             random,
@@ -106,7 +107,7 @@ impl Engine {
             family_locks: FamilyLocks::new(),
             job_queues: JobQueues::default(),
             feed: Feed::new(),
-            meters: Meters::default(),
+            meters,
             shutdown: Shutdown::default(),
             stepping: tokio::sync::Mutex::default(),
             swapping: tokio::sync::Mutex::default(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod after_commit;
 pub mod feed;
+pub mod job_meters;
 pub mod meters;
 pub(crate) mod other_servers;
 pub(crate) mod ready_notifier;

@@ -29,7 +29,7 @@ mod time;
 mod transaction;
 pub mod verbs;
 
-pub use events::{feed, meters};
+pub use events::{feed, job_meters, meters};
 pub use tenants::quota;
 pub use time::clock;
 

@@ -33,6 +33,8 @@ pub struct Options {
     pub batch_max: usize,
     /// Bytes of one blob. Blobs are streamed; this bounds the disk space that one call can fill.
     pub blob_bytes_max: u64,
+    /// Names of jobs, each in its queue, with metrics of their own; a collector stores some forty series of each.
+    pub metric_names_max: usize,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             payload_bytes_max: 16 << 20,
             batch_max: 10_000,
             blob_bytes_max: 100 << 20,
+            metric_names_max: 200,
         }
     }
 }

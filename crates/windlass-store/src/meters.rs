@@ -23,6 +23,20 @@ pub const TIME_BOUNDS_US: [u64; 16] = [
     600_000_000,
     3_600_000_000,
 ];
+/// Upper bounds of the time buckets of metrics with labels, where every bucket is a series of its own.
+pub const COARSE_TIME_BOUNDS_US: [u64; 11] = [
+    1_000,
+    5_000,
+    25_000,
+    100_000,
+    500_000,
+    2_500_000,
+    10_000_000,
+    60_000_000,
+    300_000_000,
+    1_800_000_000,
+    7_200_000_000,
+];
 /// Upper bounds of the size buckets.
 pub const SIZE_BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000];
 
@@ -38,6 +52,11 @@ pub struct Histogram {
 impl Histogram {
     pub fn of_times() -> Self {
         Self::new(&TIME_BOUNDS_US)
+    }
+
+    /// With fewer buckets, for metrics with labels.
+    pub fn of_coarse_times() -> Self {
+        Self::new(&COARSE_TIME_BOUNDS_US)
     }
 
     pub fn of_sizes() -> Self {

@@ -167,6 +167,7 @@ pub(crate) struct Config {
     pub tls: Option<Tls>,
     pub limits: Limits,
     pub blob_bytes_max: u64,
+    pub metric_names_max: usize,
     pub dialects: Dialects,
     pub settings: DialectSettings,
     /// Signs the server's outgoing requests.
@@ -221,6 +222,7 @@ impl Config {
             tls: tls(&found)?,
             limits: Limits::from_values(&found),
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
+            metric_names_max: found.count("metrics.series_max"),
             dialects: written.keys.0,
             settings,
             wasi: Wasi::from_values(&found),

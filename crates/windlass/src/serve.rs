@@ -370,6 +370,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         payload_bytes_max: config.limits.payload_bytes,
         batch_max: config.limits.batch,
         blob_bytes_max: config.blob_bytes_max,
+        metric_names_max: config.metric_names_max,
     };
     let clock: Arc<dyn Clock> = match store.shared().and_then(|shared| shared.clock_ahead_ms()) {
         Some(ahead_ms) => Arc::new(StoreClock::new(Arc::new(SystemClock), ahead_ms)),

@@ -3,6 +3,7 @@
 
 use crate::engine::Inner;
 use crate::events::feed::FeedKind;
+use crate::events::job_meters::JobOutcome;
 use crate::shutdown::InFlight;
 use crate::transaction::Moved;
 use rustc_hash::FxHashSet;
@@ -148,6 +149,15 @@ impl Inner {
     }
 
     fn count(&self, event: &Event, moved: &Moved) {
+        if let Some(outcome) = JobOutcome::of(event, moved) {
+            let spec = &moved.before.spec;
+            let series = self.meters.jobs.of(&spec.tenant, &spec.queue, &spec.name);
+            series.outcome(outcome).add(1);
+            if let Some(ran_us) = self.reported_run_us(event, moved) {
+                series.run_us.record(ran_us);
+                self.meters.run_us.record(ran_us);
+            }
+        }
         let meters = &self.meters;
         if let Some(turn) = ended_turn(moved) {
             meters.turns.of(turn.outcome).add(1);
@@ -186,9 +196,15 @@ impl Inner {
             | Event::Expire => return,
         };
         counter.add(1);
-        if let (Event::Finish(_) | Event::Fail(_), JobState::Running(lease)) = (event, moved.before.state()) {
-            let ran_ms = self.now().since_ms(lease.granted_at).unsigned_abs();
-            meters.run_us.record(ran_ms.saturating_mul(1_000));
+    }
+
+    /// Length of a run whose worker has reported its outcome.
+    fn reported_run_us(&self, event: &Event, moved: &Moved) -> Option<u64> {
+        match (event, moved.before.state()) {
+            (Event::Finish(_) | Event::Fail(_), JobState::Running(lease)) => {
+                Some(self.now().since_ms(lease.granted_at).unsigned_abs().saturating_mul(1_000))
+            }
+            _ => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Metrics of the engine, exported by `/metrics` and `/api/v1/stats`.
 
+use super::job_meters::JobMeters;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,10 +103,12 @@ pub struct Meters {
     /// Time from the claim to the worker's report.
     pub run_us: Histogram,
     pub queues: QueueMeters,
+    pub jobs: JobMeters,
 }
 
-impl Default for Meters {
-    fn default() -> Self {
+impl Meters {
+    /// `series_max`: most names of jobs with metrics of their own.
+    pub(crate) fn new(series_max: usize) -> Meters {
         Meters {
             pushed: Counter::default(),
             claimed: Counter::default(),
@@ -120,6 +123,7 @@ impl Default for Meters {
             pickup_us: Histogram::of_times(),
             run_us: Histogram::of_times(),
             queues: QueueMeters::default(),
+            jobs: JobMeters::new(series_max),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::tables::waiting::LookAgain;
 use crate::verbs::{Claim, JobEvent};
 use std::sync::Arc;
 use windlass_core::turn::comes_too_late;
-use windlass_core::{Event, Holder, Job, StateWord};
+use windlass_core::{Event, Holder, Job, StateWord, Tenant};
 use windlass_store::ClaimAsk;
 
 /// Most claims in a row that find only turns which come too late; each moves at least one job to a later time.
@@ -221,15 +221,28 @@ impl Inner {
             // All jobs of a claim belong to one tenant.
             let queues = jobs.iter().map(|job| &job.spec.queue);
             self.meters.queues.count(&first.spec.tenant, queues, |traffic, count| traffic.claimed += count);
+            self.count_claimed(&first.spec.tenant, jobs);
         }
         for job in jobs {
+            let Some(lease) = job.state().lease() else { continue };
+            self.feed.publish(FeedKind::Claimed, job, StateWord::Running, lease.granted_at);
+        }
+    }
+
+    /// Counts claimed jobs of one tenant, and the time that they waited.
+    fn count_claimed(&self, tenant: &Tenant, jobs: &[Arc<Job>]) {
+        let mut by_name = self.meters.jobs.in_batch(tenant);
+        for job in jobs {
+            let series = by_name.of(&job.spec.queue, &job.spec.name);
+            series.claimed.add(1);
             let Some(lease) = job.state().lease() else { continue };
             // A parent that runs again keeps the due time of its last run, so its waiting time is unknown.
             if job.progress.prior_start != Some(job.progress.due_at) {
                 let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
-                self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
+                let waited_us = waited_ms.unsigned_abs().saturating_mul(1_000);
+                self.meters.pickup_us.record(waited_us);
+                series.wait_us.record(waited_us);
             }
-            self.feed.publish(FeedKind::Claimed, job, StateWord::Running, lease.granted_at);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::OnConflict;
-use windlass_core::{Event, Extras, Job, JobId, JobSpec, Queue, Scope, StateWord, Tenant, Timestamp};
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateWord, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 /// Key and value of a setting of the store.
@@ -220,9 +220,11 @@ impl Inner {
         }
         let new = pushed.iter().filter(|pushed| matches!(pushed, Pushed::New(_))).count();
         self.meters.pushed.add(new);
-        let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
-        let queues = came.map(|(_, queue)| queue);
+        let came = pushed.iter().zip(&after.addresses).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
+        let queues = came.clone().map(|(_, (queue, _))| queue);
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
+        let mut by_name = self.meters.jobs.in_batch(tenant);
+        came.for_each(|(_, (queue, name))| by_name.of(queue, name).pushed.add(1));
         if self.feed.has_listeners() {
             for ((pushed, spec), state) in pushed.iter().zip(&after.specs).zip(&after.states) {
                 if let Pushed::New(id) = pushed {
@@ -242,8 +244,8 @@ struct BatchFacts {
     specs: Vec<Arc<JobSpec>>,
     /// State of each new job; empty if nobody listens.
     states: Vec<StateWord>,
-    /// Queue of each job.
-    queues: Vec<Queue>,
+    /// Queue and name of each job.
+    addresses: Vec<(Queue, Name)>,
 }
 
 impl BatchFacts {
@@ -262,7 +264,7 @@ impl BatchFacts {
             } else {
                 Vec::new()
             },
-            queues: batch.iter().map(|new| new.spec.queue.clone()).collect(),
+            addresses: batch.iter().map(|new| (new.spec.queue.clone(), new.spec.name.clone())).collect(),
         }
     }
 }

@@ -63,8 +63,7 @@ pub fn restore(
     let prepared = prepare(backup, &staged, database, progress);
     let swapped = prepared.and_then(|restored| {
         let kept = (!is_new).then(|| database.with_file_name(format!("before-restore-{moment}")));
-        swap(&staged, database, kept.as_deref())
-            .map_err(|error| trouble(database, &error.to_string()))?;
+        swap(&staged, database, kept.as_deref()).map_err(|error| trouble(database, &error.to_string()))?;
         Ok(Restored { kept, ..restored })
     });
     if swapped.is_err() {
@@ -82,7 +81,8 @@ fn refuse_other_files(backup: &Path, database: &Path) -> Result<(), StoreError> 
     if !backup.is_file() {
         return Err(StoreError::Open(format!("no backup at {}", backup.display())));
     }
-    let same = matches!((backup.canonicalize(), database.canonicalize()), (Ok(one), Ok(other)) if one == other);
+    let same =
+        matches!((backup.canonicalize(), database.canonicalize()), (Ok(one), Ok(other)) if one == other);
     match same {
         true => Err(StoreError::Open(format!("{} is the store itself", backup.display()))),
         false => Ok(()),

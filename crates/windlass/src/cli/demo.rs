@@ -128,7 +128,7 @@ impl Tour<'_> {
         self.title("Repeat a job, by a cron rule or an interval")?;
         let id = self.windlass(&["push", "digest", "--repeat", "0 9 * * MON-FRI"])?;
         self.windlass(&["job", &id])?;
-        self.windlass(&["push", "tick", "--repeat", "every 1s"])?;
+        self.windlass(&["push", "tick", "--repeat", "every 5m"])?;
         self.windlass(&["work", "tick", "--once", "--", "date", "+tick at %T"])?;
         self.tell("After each run the same job waits for its next turn:")?;
         self.windlass(&["jobs", "name:tick"])?;

@@ -206,8 +206,7 @@ impl Parts {
 fn config(folder: &Path, settings: &[(&str, &str)]) -> Outcome<Config> {
     let mut written = Written::new(ALL);
     let data = folder.display().to_string();
-    let own =
-        [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")];
+    let own = [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")];
     for (name, text) in own.iter().chain(settings) {
         written.put_text(name, text, ValueSource::Set)?;
     }

@@ -126,6 +126,12 @@ const KEYS: &[Key] = &[
     ),
     key("keep.failed", ValueKind::KeepTime, "forever", "how long failed jobs of the native API are kept"),
     key("keep.cancelled", ValueKind::KeepTime, "7d", "how long cancelled jobs of the native API are kept"),
+    key(
+        "metrics.series_max",
+        whole(0, 10_000),
+        "200",
+        "job names, each in its queue, with metrics of their own; further ones are counted together as `other`",
+    ),
     key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "maximum size of a blob"),
     key(
         "blobs.address",

@@ -235,18 +235,14 @@ fn the_demo_runs_to_its_end() {
         "two thumbnails",
         "40% half way",
     ];
-    let dialects = [
-        "200 OK {\"jobID\":",
-        "\"status\":\"completed\"",
-        "{\"job_id\":\"",
-        "{\"entries\":[42]}",
-    ];
+    let dialects = ["200 OK {\"jobID\":", "\"status\":\"completed\"", "{\"job_id\":\"", "{\"entries\":[42]}"];
     let mut rest = text.as_str();
     for words in native.into_iter().chain(dialects).chain(["/ui/", "windlass serve"]) {
         let found = rest.find(words);
         rest = &rest[found.unwrap_or_else(|| panic!("{words} is missing or too early in:\n{text}"))..];
     }
-    let limited: Vec<&str> = text.lines().filter(|line| line.ends_with(" begins") || line.ends_with(" ends")).collect();
+    let limited: Vec<&str> =
+        text.lines().filter(|line| line.ends_with(" begins") || line.ends_with(" ends")).collect();
     let whose: Vec<&str> = limited.iter().filter_map(|line| line.rsplit(' ').nth(1)).collect();
     assert!(whose.len() == 6 && whose.chunks(2).all(|pair| pair[0] == pair[1]), "{limited:?}");
 }

@@ -21,6 +21,7 @@ mod import;
 mod interrupts;
 mod jq;
 mod limits;
+mod metrics;
 mod miniq;
 mod push;
 mod queuey;
@@ -37,8 +38,8 @@ mod signatures;
 #[cfg(feature = "wasi")]
 mod supply;
 mod tidy;
+mod tls;
 mod transcripts;
 mod triage;
-mod tls;
 mod wasi;
 mod work;

@@ -37,7 +37,10 @@ fn a_backup_is_restored_into_a_new_folder_and_ids_go_on() {
     server.stop();
     let said = server.run(&["restore", "copy.db", "--data", "other"]).ok();
     assert!(said.contains("3 jobs and 1 blobs restored from copy.db"), "{said}");
-    assert!(said.contains("the next job id is 4") && said.ends_with("next: windlass serve --data other"), "{said}");
+    assert!(
+        said.contains("the next job id is 4") && said.ends_with("next: windlass serve --data other"),
+        "{said}"
+    );
     let beside: Vec<String> =
         names_in(server.folder()).into_iter().filter(|name| name.starts_with("copy.db")).collect();
     assert_eq!(beside, ["copy.db", "copy.db.blobs"], "the backup is as it was");
@@ -45,7 +48,7 @@ fn a_backup_is_restored_into_a_new_folder_and_ids_go_on() {
     assert_eq!((restored.state_of(1), restored.state_of(3)), ("ready".to_owned(), "ready".to_owned()));
     assert_eq!(restored.call("GET", "/api/v1/jobs/4", None).0, 404);
     assert_eq!(restored.run(&["push", "b"]).ok(), "4");
-    assert_eq!(restored.call("GET", "/api/v1/queues/default", None).1["paused"], true);
+    assert_eq!(restored.call("GET", "/api/v1/queues", None).1["queues"][0]["paused"], true);
     let blobs = restored.run(&["blobs", "--json"]).ok();
     assert_eq!(blobs.lines().count(), 1, "{blobs}");
 }

@@ -129,7 +129,10 @@ fn others_cannot_reach_it_without_tokens_and_tls_unless_told_so() {
     assert!(server.http.ip().is_unspecified());
     let log = eventually("it has greeted", || Some(server.log()).filter(|log| log.contains("and then")));
     let url = format!("http://127.0.0.1:{}", server.http.port());
-    assert!(log.contains(&format!("web UI    {url}/ui/")) && log.contains(&format!("--server {url} --")), "{log}");
+    assert!(
+        log.contains(&format!("web UI    {url}/ui/")) && log.contains(&format!("--server {url} --")),
+        "{log}"
+    );
 }
 
 #[test]
@@ -226,8 +229,10 @@ fn the_log_can_be_json() {
     let mut server = Server::start(&["--log", "json"]);
     server.stop();
     let log = server.log();
-    let lines: Vec<serde_json::Value> =
-        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}"))).collect();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+        .collect();
     assert!(lines.iter().all(|line| line["message"].is_string() && line["timestamp"].is_string()), "{log}");
     let http = lines.iter().find(|line| line["listener"] == "http").unwrap();
     assert_eq!(http["address"], server.http.to_string());

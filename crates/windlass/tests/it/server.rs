@@ -145,7 +145,7 @@ impl Server {
     fn start_by(command: Command, folder: &Path, args: &[&str]) -> Server {
         let quiet = ["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off"];
         let ready = ["--ready-file", "ready.json"];
-        Server::start_with(command, folder, &[&quiet, &ready, args].concat())
+        Server::start_with(command, folder, &[&quiet[..], &ready, args].concat())
     }
 
     fn start_with(mut command: Command, folder: &Path, args: &[&str]) -> Server {

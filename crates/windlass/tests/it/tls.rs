@@ -60,6 +60,7 @@ fn the_wrong_scheme_is_told_on_both_sides() {
     let ran = queues(&server, "http", "localhost", &[]);
     assert!(ran.code == 1 && ran.stderr.contains("this port speaks TLS; use https://"), "{ran:?}");
     let plain = Server::start(&[]);
-    let ran = queues(&plain, "https", "127.0.0.1", &["--ca", folder.path().join("cert.pem").to_str().unwrap()]);
+    let ran =
+        queues(&plain, "https", "127.0.0.1", &["--ca", folder.path().join("cert.pem").to_str().unwrap()]);
     assert!(ran.code == 1 && ran.stderr.contains("does not speak TLS on this port; use http://"), "{ran:?}");
 }

@@ -1,16 +1,23 @@
 //! `GET /metrics`: the counters in the Prometheus text format.
 
+mod jobs;
+mod page;
+mod process;
+
+use crate::http::meters::RouteMeter;
 use crate::native::reply::Answer;
 use crate::native::request::seen_tenant;
-use crate::query::{Histogram, QueueCounts};
+use crate::query::QueueCounts;
 use crate::route::Call;
 use crate::server::Server;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;
-use std::fmt::Write;
+use page::Page;
+use std::sync::Arc;
 use windlass_core::turn::TurnOutcome;
 use windlass_core::{StateWord, Timestamp};
+use windlass_engine::job_meters::JobKey;
 use windlass_engine::quota::LiveUse;
 
 #[cfg(test)]
@@ -29,8 +36,16 @@ pub(super) async fn metrics(call: Call) -> Answer {
     queues(&mut page, &counts, engine.now());
     tenants(&mut page, &engine.live_use(tenant.as_ref(), TENANTS_SHOWN_MAX));
     // Figures of the whole server are for admins only.
-    if tenant.is_none() {
+    let sees_all = tenant.is_none();
+    let (series, other) = engine.meters().jobs.all();
+    let is_seen = |(of, queue, name): &JobKey| {
+        tenant.as_ref().is_none_or(|tenant| tenant == of) && engine.reaches(queue, name)
+    };
+    let series: Vec<_> = series.into_iter().filter(|(key, _)| is_seen(key)).collect();
+    jobs::write(&mut page, &series, Some(&*other).filter(|_| sees_all));
+    if sees_all {
         server(&mut page, &call.server);
+        http(&mut page, &call.server.http_meters.all());
     }
     let mut response = Response::new(Body::from(page.text));
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -43,17 +58,17 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     page.family("windlass_jobs", "gauge", "Jobs by queue and state; each job is counted once.");
     for one in shown {
         for word in StateWord::ALL {
-            page.queue_line("windlass_jobs", one, Some(word.as_str()), one.of_word(word) as f64);
+            queue_line(page, "windlass_jobs", one, Some(word.as_str()), one.of_word(word) as f64);
         }
     }
     page.family("windlass_queue_oldest_seconds", "gauge", "Age of the oldest job that is ready to run.");
     for one in shown {
         let oldest_ms = one.oldest_due.map_or(0, |due| now.since_ms(due));
-        page.queue_line("windlass_queue_oldest_seconds", one, None, oldest_ms as f64 / 1_000.0);
+        queue_line(page, "windlass_queue_oldest_seconds", one, None, oldest_ms as f64 / 1_000.0);
     }
     page.family("windlass_queue_paused", "gauge", "1 while the queue is paused.");
     for one in shown {
-        page.queue_line("windlass_queue_paused", one, None, f64::from(u8::from(one.paused)));
+        queue_line(page, "windlass_queue_paused", one, None, f64::from(u8::from(one.paused)));
     }
     let hidden = counts.len() - shown.len();
     page.single(
@@ -62,6 +77,34 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
         "Queues not shown because there are too many.",
         hidden as f64,
     );
+}
+
+fn queue_line(page: &mut Page, name: &str, counts: &QueueCounts, state: Option<&str>, value: f64) {
+    let labels =
+        [("tenant", &*counts.tenant), ("queue", &*counts.queue), ("state", state.unwrap_or_default())];
+    let labels = if state.is_some() { &labels[..] } else { &labels[..2] };
+    page.line(name, labels, value);
+}
+
+/// Requests of the routes that were called.
+fn http(page: &mut Page, routes: &[Arc<RouteMeter>]) {
+    page.family(
+        "windlass_http_requests_total",
+        "counter",
+        "HTTP requests by route, method and class of the status.",
+    );
+    for meter in routes {
+        for (class, count) in meter.counts().filter(|(_, count)| *count > 0) {
+            let labels = [("route", meter.route), ("method", meter.method), ("status", class)];
+            page.line("windlass_http_requests_total", &labels, count as f64);
+        }
+    }
+    let help = "Time until the response of an HTTP request began; claims that wait for a job are included.";
+    page.family("windlass_http_request_seconds", "histogram", help);
+    for meter in routes.iter().filter(|meter| meter.counts().any(|(_, count)| count > 0)) {
+        let labels = [("route", meter.route), ("method", meter.method)];
+        page.buckets("windlass_http_request_seconds", &labels, &meter.time_us, 1e-6);
+    }
 }
 
 fn tenants(page: &mut Page, live: &[LiveUse]) {
@@ -122,6 +165,8 @@ fn server(page: &mut Page, server: &Server) {
         &meters.run_us,
     );
     let store = engine.store_meters();
+    let (_, commits, _) = store.commit_us.snapshot();
+    page.single("windlass_commits_total", "counter", "Commits of the store.", commits as f64);
     page.histogram("windlass_commit_size", "Operations per commit.", &store.commit_size, 1.0);
     page.times(
         "windlass_commit_seconds",
@@ -144,86 +189,10 @@ fn server(page: &mut Page, server: &Server) {
         "Time since the start of the server.",
         server.started.elapsed().as_secs_f64(),
     );
-    if let Some(bytes) = resident_bytes() {
-        page.single(
-            "process_resident_memory_bytes",
-            "gauge",
-            "Resident memory of the process.",
-            bytes as f64,
-        );
-    }
+    process::write(page);
+    page.family("windlass_build_info", "gauge", "Always 1; the labels describe the program.");
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    page.line("windlass_build_info", &[("version", server.version), ("target", &target)], 1.0);
     page.family("windlass_info", "gauge", "Always 1; the labels contain the version and the store.");
     page.line("windlass_info", &[("version", server.version), ("store", &server.store)], 1.0);
-}
-
-/// `None` where `/proc` is not available.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1_024)
-}
-
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-// Writing to a String does not fail, so the results of `write!` are ignored.
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
-        self.family(name, kind, help);
-        self.line(name, &[], value);
-    }
-
-    fn queue_line(&mut self, name: &str, counts: &QueueCounts, state: Option<&str>, value: f64) {
-        let labels =
-            [("tenant", &*counts.tenant), ("queue", &*counts.queue), ("state", state.unwrap_or_default())];
-        let labels = if state.is_some() { &labels[..] } else { &labels[..2] };
-        self.line(name, labels, value);
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.text.push_str(name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            let _ = write!(self.text, "{}{label}=\"", if index == 0 { '{' } else { ',' });
-            escape(&mut self.text, text);
-            self.text.push('"');
-        }
-        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn times(&mut self, name: &str, help: &str, microseconds: &Histogram) {
-        self.histogram(name, help, microseconds, 1e-6);
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram, unit: f64) {
-        self.family(name, "histogram", help);
-        let (buckets, count, sum) = histogram.snapshot();
-        for (bound, at_most) in buckets {
-            let bound = rounded(bound as f64 * unit);
-            let _ = writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {at_most}");
-        }
-        let _ = writeln!(self.text, "{name}_bucket{{le=\"+Inf\"}} {count}");
-        let _ = writeln!(self.text, "{name}_sum {}\n{name}_count {count}", rounded(sum as f64 * unit));
-    }
-}
-
-/// Removes the rounding error of binary fractions.
-fn rounded(value: f64) -> f64 {
-    (value * 1e9).round() / 1e9
-}
-
-fn escape(to: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '\\' => to.push_str("\\\\"),
-            '"' => to.push_str("\\\""),
-            '\n' => to.push_str("\\n"),
-            c => to.push(c),
-        }
-    }
 }

@@ -173,9 +173,8 @@ pub(super) fn pick_up(mut producer: Hand, hands: &mut [Hand], load: Load, rate: 
     let jobs = load.jobs.min(planned).max(1);
     let done = AtomicUsize::new(0);
     let begun = Instant::now();
-    let is_over = || {
-        done.load(Ordering::Relaxed) >= jobs || begun.elapsed() > load.at_most * 3 || is_interrupted()
-    };
+    let is_over =
+        || done.load(Ordering::Relaxed) >= jobs || begun.elapsed() > load.at_most * 3 || is_interrupted();
     let consume = |hand: &mut Hand| -> Outcome<Vec<Duration>> {
         let mut spans = Vec::new();
         while !is_over() {

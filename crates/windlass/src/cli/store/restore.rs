@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use windlass_store::sqlite::{self, RestoreStage, Restored};
 
 /// Advice for stores that this command does not restore.
-const OTHERS: &str = "the tools of the database for PostgreSQL: pg_restore for a dump of pg_dump, or its continuous archive";
+const OTHERS: &str =
+    "the tools of the database for PostgreSQL: pg_restore for a dump of pg_dump, or its continuous archive";
 
 /// Restore a backup of an embedded store into a data folder
 ///
@@ -78,7 +79,10 @@ fn say(args: &RestoreArgs, to: &Path, restored: &Restored) -> Outcome {
         to.display()
     ))?;
     if let Some(kept) = kept {
-        output::say(format!("the old store is in {}; delete it when it is no longer needed", kept.display()))?;
+        output::say(format!(
+            "the old store is in {}; delete it when it is no longer needed",
+            kept.display()
+        ))?;
     }
     let place = match (&args.place.data, &args.place.store) {
         (_, Some(store)) => format!(" --store {store}"),

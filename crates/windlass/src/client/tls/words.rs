@@ -11,7 +11,8 @@ pub(crate) fn explain(error: &io::Error) -> Option<String> {
             Some(format!("the certificate of the server is not accepted: {}", certificate(reason)))
         }
         Error::InvalidMessage(_) => Some(
-            "the server does not speak TLS on this port; use http:// instead of https:// in the URL".to_owned(),
+            "the server does not speak TLS on this port; use http:// instead of https:// in the URL"
+                .to_owned(),
         ),
         other => Some(format!("TLS: {other}")),
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::query::Histogram;
 use windlass_core::{Queue, Tenant};
 
 fn counts(queue: &str) -> QueueCounts {
