@@ -18,6 +18,7 @@ use axum::response::Response;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ pub struct Context {
     pub version: &'static str,
     pub started: Instant,
     pub http_meters: Arc<HttpMeters>,
+    /// File to which actions of operators are appended as JSON lines, besides the log in the store.
+    pub audit_file: Option<PathBuf>,
     pub phase: watch::Receiver<Phase>,
     pub settings: DialectSettings,
 }

@@ -4,6 +4,7 @@ mod cross_origin;
 pub(crate) mod meters;
 
 use crate::arrivals::Arrival;
+use crate::audit;
 use crate::auth::Role;
 use crate::dialect::{Dialect, Running};
 use crate::guard;
@@ -132,8 +133,13 @@ async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Respon
     }
     let response = match admit(server, place, parts, body) {
         Ok((route, call)) => {
+            let note = audit::Note::of(&call).map(|note| (note, Arc::clone(&call.server)));
             let weight = call.weight().clone();
-            weight.carry((route.handle)(call)).await
+            let mut response = weight.carry((route.handle)(call)).await;
+            if let Some((note, server)) = note.filter(|_| response.status().is_success()) {
+                audit::record(&server, note, &mut response).await;
+            }
+            response
         }
         Err(refusal) => {
             let mut response = place.dialect.refuse(&refusal);

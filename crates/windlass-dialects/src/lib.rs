@@ -8,6 +8,7 @@
 //! | `http` | routing and authorization of calls |
 //! | `problem` | error responses, in the format of each dialect |
 //! | [`route`] | description of a call: method, path, role, handler |
+//! | `audit` | record of the calls of operators and admins |
 //! | [`auth`] | tokens, roles, tenants |
 //! | [`blobs`] | blobs that a job refers to |
 //! | [`guard`] | checks before a dialect gets the request |
@@ -28,6 +29,7 @@
 
 mod answer;
 pub mod arrivals;
+mod audit;
 pub mod auth;
 pub mod bedrock;
 pub mod blobs;

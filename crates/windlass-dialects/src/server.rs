@@ -17,6 +17,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -42,6 +43,7 @@ pub struct ServerOptions {
     pub runners: Option<Arc<dyn Runners>>,
     pub guests: Option<Guests>,
     pub journal: journal::Settings,
+    pub audit_file: Option<PathBuf>,
     pub quit: Arc<Notify>,
     pub hide_payloads: bool,
     pub store_is_away: bool,
@@ -65,6 +67,7 @@ impl Default for ServerOptions {
             runners: None,
             guests: None,
             journal: journal::Settings::default(),
+            audit_file: None,
             quit: Arc::default(),
             hide_payloads: false,
             store_is_away: false,
@@ -197,6 +200,7 @@ impl Started {
             version: options.version,
             started: Instant::now(),
             http_meters: Arc::default(),
+            audit_file: options.audit_file,
             phase: watching,
             settings: options.settings,
         };

@@ -39,6 +39,11 @@ pub mod query {
     pub use windlass_store::{Filter, Page, QueueCounts, WaitingName};
 }
 
+/// Entries of the audit log, and queries of it.
+pub mod audit {
+    pub use windlass_store::{AuditEntry, AuditFilter};
+}
+
 /// Addresses and metadata of blobs.
 pub mod blob {
     pub use crate::verbs::blobs::{BlobDownload, BlobUpload, UnreferencedBlobs};

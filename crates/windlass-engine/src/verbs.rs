@@ -1,6 +1,7 @@
 //! Parameters and results of the engine's calls.
 
 mod actions;
+mod audit;
 pub(crate) mod blobs;
 mod children;
 pub(crate) mod claim;
@@ -35,6 +36,10 @@ pub struct Options {
     pub blob_bytes_max: u64,
     /// Names of jobs, each in its queue, with metrics of their own; a collector stores some forty series of each.
     pub metric_names_max: usize,
+    /// Entries of the audit log; 0 turns it off.
+    pub audit_entries_max: u64,
+    /// Age of its oldest entry.
+    pub audit_keep_ms: i64,
 }
 
 impl Default for Options {
@@ -46,6 +51,8 @@ impl Default for Options {
             batch_max: 10_000,
             blob_bytes_max: 100 << 20,
             metric_names_max: 200,
+            audit_entries_max: 10_000,
+            audit_keep_ms: 90 * 86_400_000,
         }
     }
 }

@@ -7,7 +7,10 @@ use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
-use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
+use crate::{
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, Listener, Lookup, Restore, Result, Settings, SharedStore,
+    Store,
+};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -113,6 +116,17 @@ impl Lookup for AwayStore {
     }
 
     async fn under_limits(&self, _: &Tenant, _: Timestamp) -> Result<Vec<UnderLimits>> {
+        self.away()
+    }
+}
+
+#[async_trait]
+impl AuditLog for AwayStore {
+    async fn append_audit(&self, _: Vec<AuditEntry>, _: AuditBounds) -> Result<()> {
+        self.away()
+    }
+
+    async fn list_audit(&self, _: AuditFilter) -> Result<Vec<AuditEntry>> {
         self.away()
     }
 }

@@ -1,10 +1,11 @@
 //! Copy of a whole store into another: jobs in all states with their ids and versions, settings, pauses,
-//! blobs, and the next id.
+//! the audit log, blobs, and the next id.
 //!
 //! The target has to be new. While it is being filled, a setting marks it ([`unfinished`]), and a server
 //! refuses to start on it; an interrupted copy is started again from nothing. At the end both stores are read
 //! again and compared, which also detects a source that was changed meanwhile.
 
+use crate::audit::{AUDIT_PAGE_MAX, AuditBounds, AuditFilter};
 use crate::blobs::{AddrForm, BlobAddr, ListedBlob, PutBlob};
 use crate::query::{PAGE_MAX, Pages};
 use crate::{Filter, QueueCounts, Result, Step, Store, StoreError, Verdict};
@@ -85,6 +86,7 @@ pub async fn copy(
     let next = from.next_id().await.map_err(CopyError::Source)?;
     copy_jobs(from, to, next, now, progress).await?;
     copy_settings(from, to, now).await?;
+    copy_audit(from, to).await?;
     copy_blobs(from, to, progress).await?;
     let copied = verify(from, to, now, progress).await?;
     to.put_setting(UNFINISHED, None).await.map_err(CopyError::Target)?;
@@ -151,6 +153,8 @@ async fn clear(
             return Err(StoreError::Unavailable(why.to_owned()));
         }
     }
+    let none = AuditBounds { entries_max: 0, since: now };
+    store.append_audit(Vec::new(), none).await?;
     for (tenant, queue) in paused(store, now).await? {
         store.set_paused(&tenant, &queue, false).await?;
     }
@@ -177,6 +181,27 @@ async fn copy_jobs(
         done += jobs.len() as u64;
         to.restore(jobs, next).await.map_err(CopyError::Target)?;
         progress(Stage::Copy, done, all.max(done));
+    }
+    Ok(())
+}
+
+/// Copies the audit log, which is bounded; entries get new ids in the same order.
+async fn copy_audit(from: &dyn Store, to: &dyn Store) -> Result<(), CopyError> {
+    let mut entries = Vec::new();
+    let mut before = None;
+    loop {
+        let filter = AuditFilter { before, limit: AUDIT_PAGE_MAX, ..AuditFilter::default() };
+        let page = from.list_audit(filter).await.map_err(CopyError::Source)?;
+        before = page.last().map(|entry| entry.id);
+        entries.extend(page);
+        if before.is_none() {
+            break;
+        }
+    }
+    entries.reverse();
+    let all = AuditBounds { entries_max: u64::MAX, since: Timestamp::from_millis(i64::MIN) };
+    for some in entries.chunks(PAGE) {
+        to.append_audit(some.to_vec(), all).await.map_err(CopyError::Target)?;
     }
     Ok(())
 }

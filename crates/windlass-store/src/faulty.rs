@@ -11,8 +11,9 @@
 
 use crate::meters::Meters;
 use crate::{
-    ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Lookup, Page, QueueCounts, Restore, Result, Settings,
-    SharedStore, Step, Store, StoreError, UnderLimits, Verdict, WaitingName,
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Lookup,
+    Page, QueueCounts, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits, Verdict,
+    WaitingName,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -294,6 +295,17 @@ impl Lookup for FaultyStore {
 
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
         self.faults.play(Call::Read, self.inner.under_limits(tenant, now)).await
+    }
+}
+
+#[async_trait]
+impl AuditLog for FaultyStore {
+    async fn append_audit(&self, entries: Vec<AuditEntry>, bounds: AuditBounds) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.append_audit(entries, bounds)).await
+    }
+
+    async fn list_audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>> {
+        self.faults.play(Call::Read, self.inner.list_audit(filter)).await
     }
 }
 

@@ -17,10 +17,12 @@
 //! * **Readers never block writers**, and see everything that was acknowledged before they started.
 //!
 //! The contract is split by use: [`Store`] has the life of a job, [`Lookup`] finds and counts jobs, [`Settings`]
-//! keeps small values by key, [`Restore`] fills a copy. Every store implements these four. [`SharedStore`], for
+//! keeps small values by key, [`Restore`] fills a copy, [`AuditLog`] has the actions of operators. Every store
+//! implements these five. [`SharedStore`], for
 //! several servers on one database, is reached by [`Store::shared`]. No method has a default: a store that cannot
 //! do something says so in its own code.
 
+pub mod audit;
 pub mod away;
 pub mod blobs;
 pub mod calendar;
@@ -43,6 +45,7 @@ mod row;
 pub mod sqlite;
 pub mod steady;
 
+pub use audit::{AuditBounds, AuditEntry, AuditFilter};
 pub use change::{
     Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, LimitUse, NewJob, Rival, Step,
     UnderLimits, Verdict,
@@ -67,7 +70,7 @@ pub trait Listener: Send + Sync {
 
 /// Life of a job, from its insertion to its deletion.
 #[async_trait]
-pub trait Store: Lookup + Settings + Restore {
+pub trait Store: Lookup + Settings + Restore + AuditLog {
     /// Applies each step atomically; returns one verdict per step, in order.
     async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>>;
 
@@ -158,6 +161,16 @@ pub trait Restore: Send + Sync {
     /// Inserts jobs unchanged, with their ids and versions; new jobs get ids from `next` on, or higher if
     /// those are taken. Atomic: refused as `Unsupported` if an id exists.
     async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()>;
+}
+
+/// Log of the actions of operators and admins.
+#[async_trait]
+pub trait AuditLog: Send + Sync {
+    /// Appends entries in order, and deletes the oldest beyond the bounds.
+    async fn append_audit(&self, entries: Vec<AuditEntry>, bounds: AuditBounds) -> Result<()>;
+
+    /// Entries that match the filter, newest first.
+    async fn list_audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>>;
 }
 
 /// Calls for several servers on one database. With one server the engine does the same in memory.

@@ -129,6 +129,16 @@ pub(crate) struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
+/// Log of the actions of operators and admins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Audit {
+    /// Entries kept in the store; 0: none are written.
+    pub entries_max: u64,
+    pub keep_ms: i64,
+    /// File for JSON lines.
+    pub file: Option<PathBuf>,
+}
+
 /// Settings of the server's own WASI runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wasi {
@@ -168,6 +178,7 @@ pub(crate) struct Config {
     pub limits: Limits,
     pub blob_bytes_max: u64,
     pub metric_names_max: usize,
+    pub audit: Audit,
     pub dialects: Dialects,
     pub settings: DialectSettings,
     /// Signs the server's outgoing requests.
@@ -223,6 +234,11 @@ impl Config {
             limits: Limits::from_values(&found),
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             metric_names_max: found.count("metrics.series_max"),
+            audit: Audit {
+                entries_max: found.count("audit.entries_max") as u64,
+                keep_ms: found.whole("audit.keep_days").saturating_mul(86_400_000),
+                file: found.optional("audit.file").map(PathBuf::from),
+            },
             dialects: written.keys.0,
             settings,
             wasi: Wasi::from_values(&found),

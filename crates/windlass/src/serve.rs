@@ -306,6 +306,7 @@ fn options(config: &Config) -> Outcome<ServerOptions> {
         signer: config.signer.clone(),
         guests: Some(guests()?),
         journal: config.journal.clone(),
+        audit_file: config.audit.file.clone(),
         hide_payloads: config.hide_payloads,
         store: config.store.split(':').next().unwrap_or_default().to_string(),
         version: env!("CARGO_PKG_VERSION"),
@@ -371,6 +372,8 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         batch_max: config.limits.batch,
         blob_bytes_max: config.blob_bytes_max,
         metric_names_max: config.metric_names_max,
+        audit_entries_max: config.audit.entries_max,
+        audit_keep_ms: config.audit.keep_ms,
     };
     let clock: Arc<dyn Clock> = match store.shared().and_then(|shared| shared.clock_ahead_ms()) {
         Some(ahead_ms) => Arc::new(StoreClock::new(Arc::new(SystemClock), ahead_ms)),

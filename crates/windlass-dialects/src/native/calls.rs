@@ -3,6 +3,7 @@
 //! README.md are made from the list.
 
 mod act;
+mod audit;
 mod blobs;
 mod bulk;
 mod children;
@@ -192,6 +193,8 @@ pub static CALLS: &[Route] = &[
         .with_params(&[PREFIX]).with_response::<tokens::TokenGone<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     post("/api/v1/import", Admin, call!(import::import), "Import jobs of another job system with their states")
         .with_request::<import::ImportAsk<'_>>(import::EXAMPLES).with_body(NO_OWN_BOUND).with_response::<push::PushedAnswer>(200).answers_with(400, ERROR),
+    get("/api/v1/audit", Operator, call!(audit::audit), "Actions of operators and admins, newest first")
+        .with_params(&[WHO, ACTION, AUDITED_JOB, TARGET, LIMIT, CURSOR, TENANT]).with_response::<audit::AuditPage<'_>>(200),
     get("/metrics", Viewer, call!(metrics::metrics), "Prometheus metrics; of all tenants for an admin")
         .with_params(&[TENANT]).answers_with(200, PLAIN),
     public("/api/openapi.json", call!(openapi::document), "OpenAPI description").answers_with(200, Content::Document),

@@ -38,6 +38,13 @@ pub(super) const TENANT: Param =
 pub(super) const WHOSE_QUOTA: Param =
     text("tenant", "Name of the tenant; only admins may give another tenant than their own.");
 pub(super) const JOB: Param = other("job", "Only events of this job.", job_id);
+pub(super) const AUDITED_JOB: Param = other("job", "Only actions on this job.", job_id);
+pub(super) const WHO: Param = text("who", "Only actions of this caller: the note of a token.");
+pub(super) const ACTION: Param = text(
+    "action",
+    "Only this action, such as `job.cancel`, or actions on this kind of target, such as `queue`.",
+);
+pub(super) const TARGET: Param = text("target", "Only actions on the target with this id or name.");
 pub(super) const SEARCH: Param = text(
     "search",
     "Search terms: `state:failed name:mail* queue:default tag:x class:Timeout error:SMTP* id:7 \

@@ -13,10 +13,12 @@
 //! | [`due`] | deadlines, the next due time, notifications of the listener |
 //! | [`query`] | load, pages, filters, counts, settings, children |
 //! | [`restore`] | insertion of jobs unchanged, and copies of whole stores |
+//! | [`audit`] | audit log: order, pages, filters, bounds |
 //! | [`blobs`] | content-addressed blobs, visible to their tenant only |
 //! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, across restarts |
 //! | [`model`] | invariants over random histories, checked from the outside |
 
+mod audit;
 mod blobs;
 mod chance;
 mod claim;
@@ -179,6 +181,9 @@ where
             query::settings_are_kept_by_key,
             query::children_are_found_by_their_parent,
             query::a_closed_store_says_so,
+            audit::entries_come_back_newest_first_and_in_pages,
+            audit::entries_are_found_by_what_they_say,
+            audit::the_log_is_bounded_by_number_and_age,
             blobs::what_is_put_is_read_by_any_spelling_of_its_address,
             blobs::the_same_bytes_are_kept_once,
             blobs::a_large_blob_comes_back_in_pieces,

@@ -23,12 +23,13 @@ use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{
-    Change, ClaimAsk, Due, Gate, Held, Inserted, LimitUse, Listener, Lookup, NewJob, Restore, Result,
-    Settings, SharedStore, Step, Store, StoreError, UnderLimits, Verdict,
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, Change, ClaimAsk, Due, Gate, Held, Inserted, LimitUse,
+    Listener, Lookup, NewJob, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits,
+    Verdict,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use windlass_core::event::Grant;
@@ -55,6 +56,8 @@ struct Inner {
     claimants: BTreeMap<Key, BTreeSet<JobId>>,
     paused: BTreeSet<(Tenant, Queue)>,
     settings: BTreeMap<String, Vec<u8>>,
+    audit: VecDeque<AuditEntry>,
+    last_audit_id: u64,
     /// Jobs that the gate refused at the last check, unchanged since.
     held: BTreeMap<JobId, Held>,
     /// `now` of the last `due`: the listener has been notified of jobs due before that.
@@ -213,6 +216,33 @@ impl Settings for MemoryStore {
 impl Restore for MemoryStore {
     async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
         self.with(|inner| inner.restore(jobs, next))?
+    }
+}
+
+#[async_trait]
+impl AuditLog for MemoryStore {
+    async fn append_audit(&self, entries: Vec<AuditEntry>, bounds: AuditBounds) -> Result<()> {
+        self.with(|inner| {
+            for entry in entries {
+                inner.last_audit_id += 1;
+                inner.audit.push_back(AuditEntry { id: inner.last_audit_id, ..entry });
+            }
+            let last = inner.last_audit_id;
+            let is_beyond = |entry: &AuditEntry| {
+                entry.at < bounds.since || entry.id.saturating_add(bounds.entries_max) <= last
+            };
+            while inner.audit.front().is_some_and(is_beyond) {
+                inner.audit.pop_front();
+            }
+        })
+    }
+
+    async fn list_audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>> {
+        let newest_first = |inner: &mut Inner| {
+            let fitting = inner.audit.iter().rev().filter(|entry| filter.fits(entry));
+            fitting.take(filter.page()).cloned().collect()
+        };
+        self.with(newest_first)
     }
 }
 

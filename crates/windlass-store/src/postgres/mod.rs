@@ -8,6 +8,7 @@
 //! | `claims`, `lanes`, `views` | claims; cache of where claimable jobs are |
 //! | `transaction` | connection of a writer, and the outcome of a commit whose reply was lost |
 //! | `reads` | lists, lookups, deadlines, counts, settings |
+//! | `audit` | log of the actions of operators |
 //! | `restore`, `blobs` | insertion of jobs unchanged; content-addressed blobs |
 //! | `rows` | jobs to columns and back |
 //! | `news` | notifications between servers (LISTEN and NOTIFY) |
@@ -17,6 +18,7 @@
 //! | `hosts` | the primary among several hosts |
 //! | `connection`, `tls`, `options`, `shared` | infrastructure |
 
+mod audit;
 mod blobs;
 mod claims;
 mod clock;
@@ -49,7 +51,10 @@ use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
-use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
+use crate::{
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, Listener, Lookup, Restore, Result, Settings, SharedStore,
+    Store,
+};
 use async_trait::async_trait;
 use connection::Connector;
 use options::Address;
@@ -240,6 +245,17 @@ impl Settings for PostgresStore {
 impl Restore for PostgresStore {
     async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
         restore::restore(&self.shared, jobs, next).await
+    }
+}
+
+#[async_trait]
+impl AuditLog for PostgresStore {
+    async fn append_audit(&self, entries: Vec<AuditEntry>, bounds: AuditBounds) -> Result<()> {
+        audit::append(&self.shared, &entries, bounds).await
+    }
+
+    async fn list_audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>> {
+        audit::list(&self.shared, &filter).await
     }
 }
 

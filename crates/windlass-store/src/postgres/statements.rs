@@ -113,6 +113,9 @@ queries! {
     BLOB_READ "blob_read" [INT8, INT4];
     BLOB_LIST "blob_list" [TEXT];
     BLOB_REMOVE "blob_remove" [TEXT, BYTEA, BYTEA, INT8];
+    AUDIT_APPEND "audit_append" [INT8_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
+    AUDIT_TRIM "audit_trim" [INT8, INT8, INT8];
+    AUDIT_LIST "audit_list" [INT8, TEXT, TEXT, TEXT, TEXT, INT8];
     NEXT_ID "next_id" [];
     IDS_GO_ON "ids_go_on" [INT8];
     RESTORE_JOBS "restore_jobs" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,

@@ -60,6 +60,9 @@ pub fn check(database: &Path, progress: &dyn Fn(u64, u64)) -> Result<Report, Sto
     if let Err(error) = super::load::paused_queues(&connection) {
         report.problem(error.to_string());
     }
+    if let Err(error) = super::audit::check(&connection) {
+        report.problem(error.to_string());
+    }
     match read_settings(&connection, "") {
         Ok(settings) => report.settings = settings.len() as u64,
         Err(error) => report.problem(error.to_string()),

@@ -9,11 +9,13 @@
 //! | `load` | builds the index from the rows, on several threads |
 //! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
 //! | `cache` | cached jobs |
+//! | `audit` | log of the actions of operators |
 //! | `readers` | lists and lookups on read-only connections |
 //! | `files` | lock file, rewriting the write-ahead log after a crash, commit counter |
 //! | `schema` | tables and migrations |
 //! | `check_and_backup`, `restore`, `compact` | integrity check and backup; putting a backup in place; compaction |
 
+mod audit;
 mod cache;
 mod check_and_backup;
 mod compact;
@@ -34,6 +36,7 @@ pub use check_and_backup::{Report, backup_file, check};
 pub use compact::{Compacted, compact};
 pub use restore::{RestoreStage, Restored, restore};
 
+use crate::audit::{AuditBounds, AuditEntry, AuditFilter};
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;
 use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
@@ -41,7 +44,7 @@ use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
 use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
-use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
+use crate::{AuditLog, Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
 use async_trait::async_trait;
 use cache::RecentJobs;
 use files::CommitCounter;
@@ -394,5 +397,16 @@ impl Settings for SqliteStore {
 impl Restore for SqliteStore {
     async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
         self.ask(|reply| Request::Restore { jobs, next, reply }).await
+    }
+}
+
+#[async_trait]
+impl AuditLog for SqliteStore {
+    async fn append_audit(&self, entries: Vec<AuditEntry>, bounds: AuditBounds) -> Result<()> {
+        self.ask(|reply| Request::Audit { entries, bounds, reply }).await
+    }
+
+    async fn list_audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>> {
+        self.readers.with(move |connection| audit::list(connection, &filter)).await
     }
 }

@@ -1,5 +1,6 @@
 //! Requests to the writer, and replies that wait for their commit.
 
+use crate::audit::{AuditBounds, AuditEntry};
 use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(super) enum Request {
     Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
     NextId { reply: Reply<JobId> },
     Restore { jobs: Vec<Arc<Job>>, next: JobId, reply: Reply<()> },
+    Audit { entries: Vec<AuditEntry>, bounds: AuditBounds, reply: Reply<()> },
     Close { reply: Reply<()> },
     Tidy {},
 }
@@ -77,6 +79,7 @@ pub(super) fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError
             Request::Setting { reply, .. }
             | Request::Pause { reply, .. }
             | Request::Restore { reply, .. }
+            | Request::Audit { reply, .. }
             | Request::Close { reply } => {
                 drop(reply.send(Err(error.clone())));
             }

@@ -46,6 +46,20 @@ const MIGRATIONS: &[&str] = &[
     UPDATE meta SET jobs = (SELECT count(*) FROM jobs),
                     settings = (SELECT count(*) FROM settings) + (SELECT count(*) FROM paused);
     ",
+    // 3: audit log. AUTOINCREMENT: ids go on although all older rows are deleted.
+    "
+    CREATE TABLE audit (
+        id     INTEGER PRIMARY KEY AUTOINCREMENT,
+        at     INTEGER NOT NULL,  -- ms
+        tenant TEXT    NOT NULL,
+        who    TEXT    NOT NULL,
+        role   TEXT    NOT NULL,
+        action TEXT    NOT NULL,
+        target TEXT    NOT NULL,
+        detail TEXT    NOT NULL,
+        crc    INTEGER NOT NULL   -- CRC-32 of all columns but the id
+    ) STRICT;
+    ",
 ];
 
 pub(super) const CURRENT: i64 = MIGRATIONS.len() as i64;

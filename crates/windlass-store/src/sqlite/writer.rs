@@ -1,6 +1,7 @@
 //! Writer: requests that arrive during a commit form the next commit (group commit); a reply is sent only
 //! after its commit is durable. The holder of the [`WriterState`] writes.
 
+use super::audit;
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
 use super::requests::{Answer, Applied, Failed, Reply, Request, applied, refuse};
@@ -220,6 +221,10 @@ impl Writer<'_> {
             Request::Pause { tenant, queue, paused, reply } => {
                 let paused = self.pause(&tenant, &queue, paused);
                 applied(reply, paused, |reply, ()| Answer::Done(reply))
+            }
+            Request::Audit { entries, bounds, reply } => {
+                let put = self.begin().and_then(|()| audit::append(self.connection, &entries, bounds));
+                applied(reply, put, |reply, ()| Answer::Done(reply))
             }
             Request::NextId { reply } => applied(reply, self.next_id(), Answer::NextId),
             Request::Restore { jobs, next, reply } => {

@@ -340,7 +340,7 @@ async fn old_databases_are_read() {
         let text = picture(&*open(&database).unwrap()).await;
         std::fs::write(fixtures.join(format!("{format}.txt")), text).unwrap();
     }
-    for format in ["format-1"] {
+    for format in ["format-1", "format-2"] {
         let database = folder.path().join(format).join("windlass.db");
         std::fs::create_dir(database.parent().unwrap()).unwrap();
         std::fs::copy(fixtures.join(format!("{format}.db")), &database).unwrap();

@@ -1,5 +1,6 @@
 //! Subcommands that talk to a running server through the native API.
 
+pub(super) mod audit;
 pub(super) mod blobs;
 pub(super) mod failures;
 pub(super) mod import;

@@ -132,6 +132,19 @@ const KEYS: &[Key] = &[
         "200",
         "job names, each in its queue, with metrics of their own; further ones are counted together as `other`",
     ),
+    key(
+        "audit.entries_max",
+        whole(0, 1_000_000),
+        "10000",
+        "entries of the audit log in the store; the oldest are deleted; 0: none are written",
+    ),
+    key("audit.keep_days", whole(1, 36_500), "90", "days after which entries of the audit log are deleted"),
+    key(
+        "audit.file",
+        ValueKind::Text,
+        "",
+        "file to which actions of operators and admins are appended as JSON lines, too",
+    ),
     key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "maximum size of a blob"),
     key(
         "blobs.address",

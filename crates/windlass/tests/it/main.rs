@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod audit;
 mod bedrock;
 mod bench;
 mod browser;

@@ -2,6 +2,7 @@
 //! to all of them.
 
 use super::list::cursor;
+use crate::audit::with_detail;
 use crate::codec::{Nullable, Text};
 use crate::native::State;
 use crate::native::commands::run_at;
@@ -210,7 +211,11 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
         };
         ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer.map_err(ApiError::from)));
     }
-    ok(&call, &done)
+    let words =
+        ask.search.as_deref().map_or_else(|| format!("{asked} ids"), |words| format!("search {words:?}"));
+    let action = format!("{:?}", ask.action).to_lowercase();
+    let detail = format!("{action}, {words}: {} done, {} refused", done.done, done.refused);
+    Ok(with_detail(ok(&call, &done)?, None, detail))
 }
 
 /// Deletes jobs, and keeps them for a while so that it can be undone.

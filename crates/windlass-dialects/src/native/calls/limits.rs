@@ -1,5 +1,6 @@
 //! `GET /api/v1/limits`, `PUT` and `DELETE /api/v1/limits/{id}`.
 
+use crate::audit::with_detail;
 use crate::codec;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, ok};
@@ -105,10 +106,11 @@ pub(super) async fn put(mut call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     let asked = Limit::parse(call.param(0), &value).map_err(|e| ApiError::bad_request(e.to_string()))?;
     call.engine.set_limit(&tenant, asked.clone()).await?;
+    let detail = Value::from(asked.clone()).to_string();
     let limits = call.engine.limits(&tenant).await?;
     let now = limits.into_iter().find(|view| view.limit.id == asked.id);
     let now = now.unwrap_or(LimitView { limit: asked, running: 0, waiting: 0, held: 0 });
-    ok(&call, &LimitShown::new(now)?)
+    Ok(with_detail(ok(&call, &LimitShown::new(now)?)?, None, detail))
 }
 
 pub(super) async fn delete(call: Call) -> Answer {

@@ -1,5 +1,6 @@
 //! `GET` and `PUT /api/v1/tenants/{tenant}/quota`: quota of a tenant, and its usage.
 
+use crate::audit::with_detail;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::{Body, Params};
@@ -120,7 +121,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
     }
     engine.set_quota(&tenant, quota).await?;
     tracing::info!(%tenant, by = %call.caller.who, "quotas of tenant {tenant} set: {quota:?}");
-    show(&call, &tenant).await
+    Ok(with_detail(show(&call, &tenant).await?, None, format!("{quota:?}")))
 }
 
 async fn show(call: &Call, tenant: &Tenant) -> Answer {

@@ -1,6 +1,7 @@
 //! `/api/v1/tokens`: lists, creates, rotates and revokes access tokens; for admins. Also `GET
 //! /api/v1/signing_key`.
 
+use crate::audit::with_detail;
 use crate::auth::keeper::{self, NewToken, TokenError};
 use crate::auth::{BadToken, Listed, Role, TokenRecord, TokenSource};
 use crate::codec::Text;
@@ -215,7 +216,9 @@ pub(super) async fn signing_key(call: Call) -> Answer {
 
 fn shown(call: &Call, (token, record): &(String, TokenRecord)) -> Answer {
     let shown = TokenView::new(record, TokenSource::Store, None);
-    reply(call, StatusCode::CREATED, 256, &NewTokenAnswer { token, shown })
+    let detail = format!("{} of {}, note {:?}", record.role, record.tenant, record.note);
+    let made = reply(call, StatusCode::CREATED, 256, &NewTokenAnswer { token, shown })?;
+    Ok(with_detail(made, Some(record.prefix.clone()), detail))
 }
 
 impl From<TokenError> for ApiError {

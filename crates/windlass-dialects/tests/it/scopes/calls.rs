@@ -68,6 +68,7 @@ pub(super) const CALLS: &[(&str, &str, &str, How)] = &[
     ("GET", "/api/v1/handlers", "", Less),
     ("GET", "/api/v1/tenants/acme/quota", "", Forbidden),
     ("GET", "/api/v1/signing_key", "", Refused),
+    ("GET", "/api/v1/audit", "", Refused),
     ("GET", "/metrics", "<job>", Less),
     ("POST", "/jq/job", r#"{"name":"j","argument":{"x":1}}"#, Forbidden),
     ("GET", "/jq/job/<jq>", "", Unknown),
