@@ -62,7 +62,7 @@ fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response 
 pub(super) async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
-    let push = commands::push(&asked, call.server.state::<Dispatchers>().settings())?;
+    let push = commands::push(&asked, &call.server.state::<Dispatchers>().settings)?;
     let pushed = call.engine.push(&call.caller.tenant, vec![push]).await?.pop();
     // A push without idempotency key, alias and parent is never refused as a duplicate.
     let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
@@ -155,18 +155,19 @@ pub(super) async fn register(mut call: Call) -> Answer {
         Place::Usual => at_peer(&call, USUAL_PORT)?,
     };
     let target = worker_connection::parse_url(&url).map_err(JqError::bad_request)?;
-    let allowed = dispatchers.settings().addresses.clone();
+    let allowed = dispatchers.settings.addresses.clone();
     worker_connection::check(&target, &allowed).await.map_err(JqError::bad_request)?;
     let id = super::new_id("w-")
         .map_err(|e| JqError::coded(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
-    let server = dispatchers.server().map(str::to_owned);
+    let server = dispatchers.server.clone();
     let note =
         WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false, server };
     // Stored before the worker gets a job, so that its reports are accepted after a restart and at other
     // servers.
-    dispatchers.notes().put(&tenant, &id, &note).await?;
-    let connection = Arc::new(WorkerConnection::new(&id, target, allowed, dispatchers.signer(), &tenant));
+    dispatchers.notes.put(&tenant, &id, &note).await?;
+    let connection =
+        Arc::new(WorkerConnection::new(&id, target, allowed, dispatchers.signer.as_ref(), &tenant));
     dispatchers.dispatcher_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
@@ -205,7 +206,7 @@ pub(super) async fn unregister(call: Call) -> Answer {
     let (dispatchers, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
         // Stored first, so that the worker gets no jobs after a restart either.
-        let is_written = dispatchers.notes().change(tenant, &id, |note| note.leaving = true).await?;
+        let is_written = dispatchers.notes.change(tenant, &id, |note| note.leaving = true).await?;
         match dispatcher {
             Some(dispatcher) => dispatcher.leaving(&id).await,
             None => is_written,
@@ -234,7 +235,7 @@ pub(super) async fn ping(call: Call) -> Answer {
         None => true,
     };
     if is_news {
-        call.server.state::<Dispatchers>().notes().put_ping(tenant, &id, engine.now()).await?;
+        call.server.state::<Dispatchers>().notes.put_ping(tenant, &id, engine.now()).await?;
     }
     Ok(no_content())
 }

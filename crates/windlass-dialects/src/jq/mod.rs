@@ -87,7 +87,7 @@ impl Dialect for Jq {
     }
 
     fn start(&self, context: Context) -> Starting<'static> {
-        Box::pin(async move { Ok(Arc::new(Dispatchers::start(context).await?) as Arc<dyn Running>) })
+        Box::pin(async move { Ok(Dispatchers::start(context).await? as Arc<dyn Running>) })
     }
 }
 
@@ -233,11 +233,7 @@ impl WorkerToAdd {
 }
 
 /// Dispatchers of all tenants that have workers.
-pub struct Dispatchers {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
+struct Dispatchers {
     engine: Engine,
     notes: Notes,
     settings: Settings,
@@ -251,7 +247,7 @@ struct Inner {
 
 impl Dispatchers {
     /// Starts with the registered workers and their running jobs.
-    async fn start(context: Context) -> Result<Dispatchers, StartError> {
+    async fn start(context: Context) -> Result<Arc<Dispatchers>, StartError> {
         let Context { engine, signer, .. } = context;
         let mut settings: Settings = context.settings.get();
         settings.addresses.while_open(context.tokens.open_check());
@@ -273,43 +269,18 @@ impl Dispatchers {
             None
         };
         let (dispatchers, stop) = (Mutex::default(), watch::Sender::new(false));
-        let inner = Arc::new(Inner { engine, notes, settings, signer, server, dispatchers, stop });
-        if inner.server.is_some() {
-            tokio::spawn(peers::follow(Arc::downgrade(&inner), inner.stop.subscribe()));
+        let this = Arc::new(Dispatchers { engine, notes, settings, signer, server, dispatchers, stop });
+        if this.server.is_some() {
+            tokio::spawn(peers::follow(Arc::downgrade(&this), this.stop.subscribe()));
         } else {
-            let pings = inner.notes.pings().await?;
-            let noted = inner.notes.all().await?.into_iter().filter_map(|noted| {
+            let pings = this.notes.pings().await?;
+            let noted = this.notes.all().await?.into_iter().filter_map(|noted| {
                 WorkerToAdd::from_note(&noted, pings.contains_key(&(noted.tenant.clone(), noted.id.clone())))
             });
-            let fixed = inner.settings.workers.iter().filter_map(WorkerToAdd::fixed);
-            inner.add_workers(fixed.chain(noted).collect()).await?;
+            let fixed = this.settings.workers.iter().filter_map(WorkerToAdd::fixed);
+            this.add_workers(fixed.chain(noted).collect()).await?;
         }
-        Ok(Dispatchers { inner })
-    }
-
-    pub fn settings(&self) -> &Settings {
-        &self.inner.settings
-    }
-
-    fn signer(&self) -> Option<&Signer> {
-        self.inner.signer.as_ref()
-    }
-
-    fn notes(&self) -> &Notes {
-        &self.inner.notes
-    }
-
-    /// Id of this server for the other servers on the same store, if the store is shared.
-    fn server(&self) -> Option<&str> {
-        self.inner.server.as_deref()
-    }
-
-    fn dispatcher(&self, tenant: &Tenant) -> Option<Arc<TenantDispatcher>> {
-        self.inner.dispatcher(tenant)
-    }
-
-    fn dispatcher_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
-        self.inner.dispatcher_for(tenant)
+        Ok(this)
     }
 
     /// Dispatcher that sends jobs to this worker, if this server does.
@@ -319,22 +290,22 @@ impl Dispatchers {
 
     /// True if another server sends jobs to this worker.
     async fn is_served_elsewhere(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
-        if self.server().is_none() {
+        if self.server.is_none() {
             return Ok(false);
         }
-        if self.notes().find(tenant, id).await?.is_some() {
+        if self.notes.find(tenant, id).await?.is_some() {
             return Ok(true);
         }
-        Ok(*tenant == Tenant::default() && self.notes().fixed().await?.contains_key(id))
+        Ok(*tenant == Tenant::default() && self.notes.fixed().await?.contains_key(id))
     }
 
     /// Removes a worker and fails its jobs, whichever server sends to it. Returns false if the worker is
     /// unknown.
     async fn remove_worker(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
         let served = self.dispatcher_of(tenant, id);
-        let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
+        let is_noted = self.server.is_some() && self.notes.find(tenant, id).await?.is_some();
         if served.is_some() || is_noted {
-            self.notes().forget(tenant, id).await?;
+            self.notes.forget(tenant, id).await?;
         }
         match served {
             Some(dispatcher) => Ok(dispatcher.dismiss(id, why).await),
@@ -345,21 +316,15 @@ impl Dispatchers {
 
     /// Stops claiming; jobs in delivery arrive or are returned. Other servers may take over the workers.
     async fn leave(&self) {
-        self.inner.stop.send_replace(true);
-        for dispatcher in self.inner.all_dispatchers() {
+        self.stop.send_replace(true);
+        for dispatcher in self.all_dispatchers() {
             let _ = tokio::time::timeout(FAREWELL, dispatcher.drained()).await;
         }
-        if let Some(server) = self.server()
-            && let Err(error) = self.notes().forget_server(server).await
+        if let Some(server) = &self.server
+            && let Err(error) = self.notes.forget_server(server).await
         {
             tracing::debug!(%error, "cannot unregister this server; other servers take over its workers later");
         }
-    }
-}
-
-impl Inner {
-    fn notes(&self) -> &Notes {
-        &self.notes
     }
 
     fn dispatcher(&self, tenant: &Tenant) -> Option<Arc<TenantDispatcher>> {
@@ -453,7 +418,7 @@ impl Running for Dispatchers {
 
     fn workers(&self) -> Vec<RegisteredWorker> {
         let mut workers = Vec::new();
-        for dispatcher in self.inner.all_dispatchers() {
+        for dispatcher in self.all_dispatchers() {
             workers.extend(dispatcher.table().roster().map(|worker| RegisteredWorker {
                 dialect: ORIGIN,
                 tenant: dispatcher.tenant.clone(),

@@ -8,7 +8,7 @@
 
 use super::notes::Noted;
 use super::workers::WorkerId;
-use super::{Inner, WorkerToAdd};
+use super::{Dispatchers, WorkerToAdd};
 use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -74,13 +74,13 @@ fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&s
 }
 
 /// Polls until the server stops.
-pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn follow(dispatchers: Weak<Dispatchers>, mut stop: watch::Receiver<bool>) {
     let mut look =
         Poller { signs: Heartbeats::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
     let mut was_well = true;
     loop {
-        let Some(inner) = inner.upgrade() else { return };
-        match look.poll_once(&inner).await {
+        let Some(dispatchers) = dispatchers.upgrade() else { return };
+        match look.poll_once(&dispatchers).await {
             Ok(()) => was_well = true,
             Err(error) if was_well => {
                 tracing::warn!(%error, "cannot look for workers of servers that are gone; retrying");
@@ -88,7 +88,7 @@ pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) 
             }
             Err(_) => {}
         }
-        drop(inner);
+        drop(dispatchers);
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             // Also returns if the sender was dropped.
@@ -107,21 +107,21 @@ struct Poller {
 }
 
 impl Poller {
-    async fn poll_once(&mut self, inner: &Inner) -> Result<(), EngineError> {
-        let Some(me) = &inner.server else { return Ok(()) };
-        let notes = inner.notes();
+    async fn poll_once(&mut self, dispatchers: &Dispatchers) -> Result<(), EngineError> {
+        let Some(me) = &dispatchers.server else { return Ok(()) };
+        let notes = &dispatchers.notes;
         self.sign += 1;
         notes.put_sign(me, self.sign).await?;
         for silent in self.signs.silent(notes.servers().await?) {
             notes.forget_server(&silent).await?;
         }
         // Read before the notes: a worker in the table has its note already.
-        let served = inner.served_workers();
+        let served = dispatchers.served_workers();
         let noted = notes.all().await?;
         let known: HashSet<(&Tenant, &WorkerId)> =
             noted.iter().map(|noted| (&noted.tenant, &noted.id)).collect();
         for (tenant, id) in served.iter().filter(|(tenant, id)| !known.contains(&(tenant, id))) {
-            if let Some(dispatcher) = inner.dispatcher(tenant) {
+            if let Some(dispatcher) = dispatchers.dispatcher(tenant) {
                 dispatcher.dismiss(id, "the worker unregistered").await;
             }
         }
@@ -129,22 +129,22 @@ impl Poller {
         let mut newcomers = Vec::new();
         let doubtful = std::mem::take(&mut self.doubtful);
         for noted in noted {
-            self.consider(inner, me, noted, &pings, &doubtful, &mut newcomers).await?;
+            self.consider(dispatchers, me, noted, &pings, &doubtful, &mut newcomers).await?;
         }
-        self.consider_fixed(inner, me, &pings, &mut newcomers).await?;
+        self.consider_fixed(dispatchers, me, &pings, &mut newcomers).await?;
         if newcomers.is_empty() {
             return Ok(());
         }
         let fixed = newcomers.iter().filter(|newcomer| newcomer.is_fixed);
         let fixed: Vec<String> = fixed.map(|newcomer| newcomer.id.to_string()).collect();
-        inner.add_workers(newcomers).await?;
+        dispatchers.add_workers(newcomers).await?;
         self.fixed.extend(fixed);
         Ok(())
     }
 
     async fn consider(
         &mut self,
-        inner: &Inner,
+        dispatchers: &Dispatchers,
         me: &str,
         noted: Noted,
         pings: &HashMap<Whose, Timestamp>,
@@ -152,8 +152,7 @@ impl Poller {
         newcomers: &mut Vec<WorkerToAdd>,
     ) -> Result<(), EngineError> {
         let whose = (noted.tenant.clone(), noted.id.clone());
-        let dispatcher =
-            inner.dispatcher(&noted.tenant).filter(|dispatcher| dispatcher.table().knows(&noted.id));
+        let dispatcher = dispatchers.dispatcher_of(&noted.tenant, &noted.id);
         let server = noted.note.server.as_deref();
         let pinged = pings.get(&whose).copied();
         match meaning(server, me, dispatcher.is_some(), |server| self.signs.is_there(server)) {
@@ -171,7 +170,7 @@ impl Poller {
             }
             Ownership::OursToServe => drop(self.doubtful.insert(whose)),
             Ownership::Free => {
-                let is_ours = inner.notes().take_over(&noted, me).await?;
+                let is_ours = dispatchers.notes.take_over(&noted, me).await?;
                 if is_ours && dispatcher.is_none() {
                     tracing::info!(worker = %noted.id, "worker {} is now served by this server", noted.id);
                     newcomers.extend(WorkerToAdd::from_note(&noted, pinged.is_some()));
@@ -189,17 +188,17 @@ impl Poller {
     /// Handles workers of the configuration. Several servers may list the same worker; one of them serves it.
     async fn consider_fixed(
         &mut self,
-        inner: &Inner,
+        dispatchers: &Dispatchers,
         me: &str,
         pings: &HashMap<Whose, Timestamp>,
         newcomers: &mut Vec<WorkerToAdd>,
     ) -> Result<(), EngineError> {
-        let fixed = &inner.settings.workers;
+        let fixed = &dispatchers.settings.workers;
         if fixed.is_empty() {
             return Ok(());
         }
-        let servers = inner.notes().fixed().await?;
-        let dispatcher = inner.dispatcher_for(&Tenant::default());
+        let servers = dispatchers.notes.fixed().await?;
+        let dispatcher = dispatchers.dispatcher_for(&Tenant::default());
         for worker in fixed {
             let server = servers.get(&worker.name);
             // A dismissed worker stays away until the next start.
@@ -212,7 +211,7 @@ impl Poller {
                 }
                 Ownership::OursToServe => newcomers.extend(WorkerToAdd::fixed(worker)),
                 Ownership::Free => {
-                    if inner.notes().take_fixed(&worker.name, server, me).await? && !is_served {
+                    if dispatchers.notes.take_fixed(&worker.name, server, me).await? && !is_served {
                         newcomers.extend(WorkerToAdd::fixed(worker));
                     }
                 }
