@@ -26,7 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { what: "bytes of payloads", sql: include_str!("migrations/0005_payload_bytes.sql") },
     Migration { what: "dates of pushes from SQL", sql: include_str!("migrations/0006_dates.sql") },
     Migration { what: "retried jobs", sql: include_str!("migrations/0007_retried.sql") },
-    Migration { what: "audit log", sql: include_str!("migrations/0009_audit.sql") },
+    Migration { what: "audit log", sql: include_str!("migrations/0008_audit.sql") },
 ];
 
 struct Migration {
