@@ -123,16 +123,13 @@ fn fields_fit(document: &Value, schema: &Value, fields: &Map<String, Value>) -> 
     Ok(())
 }
 
-#[tokio::test]
-async fn answers_fit_their_schemas() {
-    let server = TestServer::open().await;
-    let document = server.get("/api/openapi.json").await.json();
+/// Requests: method, path, path in the document, body, status. `TOKEN` is the lease token of job 1.
+fn described_calls() -> Vec<(&'static str, &'static str, &'static str, String, u16)> {
     let full = json!({
         "name": "mail", "queue": "q", "payload": {"a": 1}, "priority": 3, "retry": 2, "lease_ms": 60_000,
         "alias": "x", "tags": ["t"], "unique": {"key": "k", "on_conflict": "refuse"}, "repeat": "every 5m",
     });
-    // Request, path in the document, status. `TOKEN` is the lease token of job 1.
-    let calls = [
+    vec![
         ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 201),
         ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 409),
         ("POST", "/api/v1/jobs", "/api/v1/jobs", format!(r#"{{"jobs":[{full},{{"name":"b"}}]}}"#), 201),
@@ -193,9 +190,15 @@ async fn answers_fit_their_schemas() {
         ("POST", "/api/v1/jobs/bulk", "/api/v1/jobs/bulk", r#"{"action":"cancel","search":"name:b","dry_run":true}"#.into(), 200),
         ("POST", "/api/v1/jobs/2/clone", "/api/v1/jobs/{id}/clone", String::new(), 201),
         ("POST", "/api/v1/import", "/api/v1/import", r#"{"jobs":[{"alias":"i","name":"n","stands":"waiting","created_at":5,"due_at":6}]}"#.into(), 200),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn answers_fit_their_schemas() {
+    let server = TestServer::open().await;
+    let document = server.get("/api/openapi.json").await.json();
     let mut token = 0;
-    for (method, path, described, body, status) in calls {
+    for (method, path, described, body, status) in described_calls() {
         let body = body.replace("TOKEN", &token.to_string());
         let reply = server.call(method, path, &body).await;
         assert_eq!(reply.status, status, "{method} {path} {body}: {}", reply.text());

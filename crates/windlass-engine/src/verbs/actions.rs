@@ -41,7 +41,11 @@ impl Engine {
         };
         let answers = self.apply_each(tenant, ids.iter().flat_map(each).collect()).await?;
         let mut answers = answers.into_iter().map(|answer| answer.map(drop));
-        let of_one = |_: &JobId| answers.by_ref().take(events.len()).fold(Ok(()), |all, one| all.and(one));
+        // Takes the answers to all events of a job, also after a failure.
+        let of_one = |_: &JobId| {
+            let all: Vec<_> = answers.by_ref().take(events.len()).collect();
+            all.into_iter().collect()
+        };
         Ok(ids.iter().map(of_one).collect())
     }
 

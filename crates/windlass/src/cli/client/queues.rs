@@ -52,7 +52,7 @@ enum Action {
         /// Name of the queue
         name: String,
     },
-    Keep(keep::KeepArgs),
+    Keep(Box<keep::KeepArgs>),
 }
 
 pub(crate) fn run(args: QueuesArgs) -> Outcome {

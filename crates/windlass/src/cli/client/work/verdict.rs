@@ -185,6 +185,7 @@ impl Settled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn code(code: i32, stderr: &str) -> ProcessEnd {
         ProcessEnd::Code { code, stdout: Vec::new(), stderr: stderr.to_string() }
@@ -209,7 +210,6 @@ mod tests {
 
     #[test]
     fn exit_codes_decide_what_is_reported() {
-        use serde_json::json;
         let table = [
             (code(0, ""), None, "65", None, json!({"outcome": "finish"})),
             (code(75, "busy"), None, "65", None, json!({"outcome": "release", "delay_ms": 10_000})),
