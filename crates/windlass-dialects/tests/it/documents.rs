@@ -48,7 +48,8 @@ struct Shown {
 /// Finds `curl` commands, the responses below them, and bodies in the same line as `METHOD /api/v1/…`.
 fn shown(place: &str, page: &str) -> Vec<Shown> {
     let mut found: Vec<Shown> = Vec::new();
-    let joined = page.replace("\\\n", " ");
+    // A command goes on after a backslash, and in lines that are indented.
+    let joined = page.replace("\\\n", " ").replace("\n      ", " ");
     for line in joined.lines() {
         if let Some(command) = line.strip_prefix("$ ").or(Some(line)).filter(|line| line.starts_with("curl "))
         {
@@ -117,8 +118,12 @@ fn examples_in_documents_fit_the_description() {
                 bodies += 1;
             }
             if let Some(answer) = &shown.answer {
+                let is_error = answer.get("error").is_some_and(|error| error.get("code").is_some());
                 let status = call.doc.answers[0].unwrap().0.to_string();
-                let schema = json(&operation["responses"][status]);
+                let schema = match is_error {
+                    true => serde_json::json!({"$ref": "#/components/schemas/Error"}),
+                    false => json(&operation["responses"][status]),
+                };
                 fits(&document, &schema, answer).unwrap_or_else(|e| panic!("answer to {}: {e}", shown.place));
                 answers += 1;
             }
