@@ -276,6 +276,9 @@ pub struct Outcome {
     pub ended_at: Option<Timestamp>,
 }
 
+/// Memory of a log line besides its text.
+const LINE_OVERHEAD_BYTES: usize = 64;
+
 /// Errors kept per job: enough to see a pattern, few enough to keep the job small.
 pub const ERRORS_KEPT: usize = 10;
 
@@ -306,6 +309,25 @@ pub struct Body {
 }
 
 impl Body {
+    /// Approximate size in memory, counting only the parts that can be large.
+    pub fn bytes(&self) -> usize {
+        let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes.len());
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let ports = self.ports.as_ref().map_or(0, |ports| ports.bytes());
+        let outcome = self.outcome.as_ref().map_or(0, |outcome| {
+            payload(&outcome.result)
+                + payload(&outcome.error)
+                + text(&outcome.message)
+                + text(&outcome.backtrace)
+        });
+        let lines = self.log.iter().flat_map(|log| &log.lines);
+        let lines: usize = lines.map(|line| line.text.len() + LINE_OVERHEAD_BYTES).sum();
+        let errors = self.errors.iter().map(|error| {
+            error.message.len() + text(&error.class) + payload(&error.error) + text(&error.backtrace)
+        });
+        ports + outcome + lines + errors.sum::<usize>()
+    }
+
     pub fn remember_error(&mut self, error: AttemptError) {
         if self.errors.len() == ERRORS_KEPT {
             self.errors.remove(0);

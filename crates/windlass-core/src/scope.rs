@@ -91,6 +91,11 @@ impl Scope {
         self.any(|part| part.queues.matches(queue))
     }
 
+    /// True if every part includes all names in its queues.
+    pub fn has_whole_queues(&self) -> bool {
+        self.0.as_ref().is_none_or(|parts| parts.iter().all(|part| part.names.is_none()))
+    }
+
     fn any(&self, fits: impl Fn(&Part) -> bool) -> bool {
         self.0.as_ref().is_none_or(|parts| parts.iter().any(fits))
     }

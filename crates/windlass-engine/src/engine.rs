@@ -290,6 +290,11 @@ impl Engine {
         Ok(counts)
     }
 
+    /// True if [`Engine::counts`] leaves out no job that this handle reaches.
+    pub fn counts_are_whole(&self) -> bool {
+        self.scope.has_whole_queues()
+    }
+
     /// Names in this queue with claimable jobs, of all tenants.
     pub async fn waiting(&self, queue: &Queue) -> Result<Vec<WaitingName>, EngineError> {
         self.inner.open()?;

@@ -57,7 +57,8 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
             // A run request never delays an earlier run; an update does that. A repeating job keeps its
             // scheduled time: the requested run comes in addition.
             let run_at = at.min(*run_at);
-            next.progress.due_at = job.progress.due_at;
+            let repeats = job.spec.policy.repeat.is_some();
+            next.progress.due_at = if repeats { job.progress.due_at } else { run_at };
             to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
         }
         // The job continues, so its progress stays visible.

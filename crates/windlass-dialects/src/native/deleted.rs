@@ -8,7 +8,7 @@ use windlass_core::{Job, JobId, Tenant, Timestamp};
 
 /// Jobs kept; beyond it the oldest are forgotten before their time.
 const JOBS_MAX: usize = 10_000;
-/// Bytes of their payloads and results together.
+/// Bytes of their payloads, results, errors and logs together.
 const BYTES_MAX: usize = 64 << 20;
 
 pub(super) struct Deleted {
@@ -59,6 +59,11 @@ impl Deleted {
         Some((until, job))
     }
 
+    /// Forgets jobs whose time is over.
+    pub(super) fn sweep(&self, now: Timestamp) {
+        self.kept.lock().forget(now);
+    }
+
     /// Takes back a job that was handed out and did not come back.
     pub(super) fn return_taken(&self, (until, job): (Timestamp, Arc<Job>)) {
         let mut kept = self.kept.lock();
@@ -88,7 +93,7 @@ fn can_come_back(job: &Job) -> bool {
 }
 
 fn bytes_of(job: &Job) -> usize {
-    job.spec.payload.bytes.len() + job.result().map_or(0, |result| result.bytes.len())
+    job.spec.payload.bytes.len() + job.body.as_ref().map_or(0, |body| body.bytes())
 }
 
 #[cfg(test)]

@@ -116,6 +116,7 @@ pub(super) async fn keep_sampling(state: Arc<State>) {
     let mut samples = 0_u32;
     loop {
         state.rates.sample(engine.now(), engine.meters());
+        state.deleted.sweep(engine.now());
         tokio::time::sleep(EVERY).await;
         state.history.read(engine);
         samples += 1;

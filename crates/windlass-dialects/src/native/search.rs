@@ -16,12 +16,13 @@ use super::errors::ApiError;
 use crate::auth::Caller;
 use crate::codec::{self, Encoding};
 use crate::query::{Filter, Page, QueueCounts};
-use errors::ErrorMatch;
+use errors::{ErrorMatch, quoted};
 use named::ids;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windlass_core::job::AttemptError;
 use windlass_core::repeat::every::parse_duration_ms;
 use windlass_core::{Format, Job, JobId, NameMatch, Payload, Queue, StateName, StateWord, Timestamp};
 use windlass_engine::{Engine, EngineError};
@@ -131,6 +132,10 @@ impl Search {
         !self.states.is_empty()
     }
 
+    pub(super) fn states(&self) -> &[StateWord] {
+        &self.states
+    }
+
     /// True if the states depend on the time: some but not all words for ready jobs.
     fn depends_on_time(&self) -> bool {
         let asked = StateWord::OF_READY.iter().filter(|word| self.states.contains(word)).count();
@@ -196,10 +201,14 @@ impl Search {
             && (self.args.is_empty() || self.args_fit(&job.spec.payload))
     }
 
-    /// True if the last error of the job matches.
+    /// True if the last error of the job matches; a job without one is in the group of empty errors.
     fn errors_fit(&self, job: &Job) -> bool {
+        let untold = AttemptError::default();
         let last = job.body.as_ref().and_then(|body| body.errors.last());
-        last.is_some_and(|error| self.errors.iter().all(|wanted| wanted.fits(error)))
+        self.errors.iter().all(|wanted| match last {
+            Some(error) => wanted.fits(error),
+            None => matches!(wanted, ErrorMatch::Title(_)) && wanted.fits(&untold),
+        })
     }
 
     fn args_fit(&self, payload: &Payload) -> bool {
@@ -244,7 +253,8 @@ impl Search {
         let by_counters = self.filter.names == NameMatch::Any
             && self.filter.tag.is_none()
             && self.filter.text.is_none()
-            && self.has_only_states();
+            && self.has_only_states()
+            && engine.counts_are_whole();
         if by_counters {
             let counts = engine.counts(self.filter.tenant.as_ref()).await?;
             return Ok(Count { jobs: self.counted(&counts), at_least: false });
@@ -461,4 +471,17 @@ fn words(text: &str) -> Vec<(String, bool)> {
     }
     words.retain(|(word, _)| !word.is_empty());
     words
+}
+
+/// Words of a search except its states, each followed by a blank.
+pub(super) fn without_states(text: &str) -> String {
+    let again = |(word, is_quoted): (String, bool)| match if is_quoted { Word::Text } else { Word::of(&word) }
+    {
+        Word::Field("state", _) => String::new(),
+        Word::Field(field, value) => format!("{field}:{} ", quoted(value)),
+        Word::Args(path, value) => format!("args.{path}:{} ", quoted(value)),
+        Word::Id(_) | Word::Age(..) => format!("{word} "),
+        Word::Text => format!("\"{}\" ", word.replace('\\', "\\\\").replace('"', "\\\"")),
+    };
+    words(text).into_iter().map(again).collect()
 }

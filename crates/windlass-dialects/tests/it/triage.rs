@@ -262,6 +262,10 @@ async fn failures_are_grouped_and_their_search_acts_on_the_group() {
             .collect();
         assert_eq!(told, counts, "{query}: {answer}");
     }
+    // A group within a queue is acted on within it.
+    failed(&server, r#"{"name":"mail","retry":1,"queue":"q"}"#, json!({"class": "SMTPError"})).await;
+    let within = server.get("/api/v1/failures?queue=q&name=mail").await.json();
+    assert_eq!(found(&server, within["groups"][0]["search"].as_str().unwrap()).await, [6], "{within}");
     for wrong in ["?sort=name", "?state=ready", "?search=state:ready", "?colour=red"] {
         assert_eq!(server.get(&format!("/api/v1/failures{wrong}")).await.status, 400, "{wrong}");
     }
@@ -422,6 +426,20 @@ async fn a_job_comes_back_without_a_key_that_it_held() {
     let back = server.post("/api/v1/jobs/1/undelete", "").await.json();
     assert_eq!((&back["state"], &back["unique"]), (&json!("ready"), &Value::Null), "{back}");
     assert_eq!(server.post("/api/v1/jobs", push).await.json()["existing"], json!([2]));
+}
+
+#[tokio::test]
+async fn a_token_for_some_names_counts_the_jobs_that_it_reaches() {
+    let keys = Keys::for_tenants(&["acme"]);
+    let server = TestServer::start(keys.options()).await;
+    let ask = r#"{"role":"operator","tenant":"acme","queues":["*/mail"]}"#;
+    let made = server.call_as(Some(keys.of("acme", Role::Admin)), "POST", "/api/v1/tokens", ask).await;
+    let token = made.json()["token"].as_str().unwrap().to_owned();
+    let jobs = r#"{"jobs":[{"name":"mail"},{"name":"mail"},{"name":"sms"}]}"#;
+    let pushed = server.call_as(Some(keys.of("acme", Role::Worker)), "POST", "/api/v1/jobs", jobs).await;
+    assert_eq!(pushed.status, 201, "{}", pushed.text());
+    let count = server.call_as(Some(&token), "GET", "/api/v1/jobs/count?search=state:ready", "").await.json();
+    assert_eq!(count, json!({"count": 2, "at_least": false}));
 }
 
 #[tokio::test]

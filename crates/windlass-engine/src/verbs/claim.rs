@@ -163,25 +163,27 @@ impl Engine {
 }
 
 impl Inner {
-    /// Claims jobs, and skips turns that come too late; if there were only such, it claims again.
+    /// Claims jobs, and skips turns that come too late; in their place it claims others, so that fewer jobs
+    /// than requested mean that there are no more.
     async fn take(self: &Arc<Self>, ask: &ClaimAsk) -> Result<Delivery, EngineError> {
+        let mut delivery = Delivery { jobs: Vec::new(), engine: Some(self.clone()) };
         for _ in 0..LATE_ROUNDS_MAX {
-            let jobs = self.claim_from_store(ask).await?;
-            let mut delivery = Delivery { jobs, engine: Some(self.clone()) };
-            self.granted(&delivery.jobs);
-            let late: Vec<Arc<Job>> =
-                delivery.jobs.iter().filter(|job| comes_too_late(job)).cloned().collect();
-            if !late.is_empty() {
-                delivery.jobs.retain(|job| !comes_too_late(job));
-                self.skip(late).await?;
-                if delivery.jobs.is_empty() {
-                    continue;
-                }
+            let limit = ask.limit - delivery.jobs.len();
+            let jobs = self.claim_from_store(ask, limit).await?;
+            let is_full = jobs.len() == limit;
+            self.granted(&jobs);
+            let (late, in_time): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| comes_too_late(job));
+            delivery.jobs.extend(in_time);
+            if late.is_empty() {
+                break;
             }
-            self.handed_out(&delivery.jobs);
-            return Ok(delivery);
+            self.skip(late).await?;
+            if !is_full {
+                break;
+            }
         }
-        Ok(Delivery::empty())
+        self.handed_out(&delivery.jobs);
+        Ok(delivery)
     }
 
     /// Moves jobs whose turn comes too late to their next scheduled time. A job for which this fails runs late,
@@ -195,10 +197,10 @@ impl Inner {
         self.change(None, asks, late).await.map(drop)
     }
 
-    async fn claim_from_store(&self, ask: &ClaimAsk) -> Result<Vec<Arc<Job>>, EngineError> {
+    async fn claim_from_store(&self, ask: &ClaimAsk, limit: usize) -> Result<Vec<Arc<Job>>, EngineError> {
         let now = self.now();
         let (seed, gate) = (self.random.next_u64(), self.limits.gate(&ask.tenant));
-        let ask = ClaimAsk { seed, gate, ..ask.clone() };
+        let ask = ClaimAsk { seed, gate, limit, ..ask.clone() };
         let jobs = self.store.claim(ask, now).await.map_err(|error| self.query_due_if_unknown(error))?;
         if !jobs.is_empty() {
             self.calendar.note_claim();

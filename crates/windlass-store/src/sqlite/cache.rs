@@ -14,8 +14,6 @@ mod tests;
 const BYTES_MAX: usize = 32 << 20;
 /// Approximate size of a job beside its payload.
 const OVERHEAD_BYTES: usize = 512;
-/// Approximate size of a log line beside its text.
-const LINE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Default)]
 pub(super) struct FreshJobs {
@@ -104,7 +102,7 @@ impl RecentJobs {
         for (id, job) in std::mem::take(&mut recent.written) {
             recent.remove(id);
             if let Some(job) = job {
-                let bytes = cost(&job) + job.body.as_deref().map_or(0, body_bytes);
+                let bytes = cost(&job) + job.body.as_deref().map_or(0, Body::bytes);
                 recent.put(job, bytes);
             }
         }
@@ -148,15 +146,4 @@ impl Generation {
         self.bytes -= bytes;
         Some((job, bytes))
     }
-}
-
-/// Approximate size, counting only the parts that can be large.
-fn body_bytes(body: &Body) -> usize {
-    let ports = body.ports.as_ref().map_or(0, |ports| ports.bytes());
-    let outcome = body.outcome.iter().flat_map(|outcome| outcome.result.iter().chain(&outcome.error));
-    let outcome: usize = outcome.map(|payload| payload.bytes.len()).sum();
-    let lines = body.log.iter().flat_map(|log| &log.lines);
-    let lines: usize = lines.map(|line| line.text.len() + LINE_OVERHEAD_BYTES).sum();
-    let errors: usize = body.errors.iter().map(|error| error.message.len()).sum();
-    ports + outcome + lines + errors
 }

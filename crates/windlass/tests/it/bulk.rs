@@ -95,7 +95,19 @@ fn failures_are_grouped_and_a_group_is_retried() {
     server.run(&["push", "report"]).ok();
     let trace = "echo 'Traceback:' >&2; echo 'smtplib.SMTPServerDisconnected: closed' >&2; exit 1";
     server.run(&["work", "mail", "--drain", "--", "sh", "-c", trace]).ok();
-    server.run(&["work", "report", "--once", "--", "sh", "-c", "echo disk 7 is full >&2; exit 1"]).ok();
+    server
+        .run(&[
+            "work",
+            "report",
+            "--once",
+            "--retry-delay",
+            "1h",
+            "--",
+            "sh",
+            "-c",
+            "echo disk 7 is full >&2; exit 1",
+        ])
+        .ok();
     let table = server.run(&["failures"]).ok();
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 3, "{table}");

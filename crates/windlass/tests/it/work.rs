@@ -14,7 +14,9 @@ fn until_state(server: &Server, id: u64, state: &str) {
 #[test]
 fn exit_codes_decide_what_becomes_of_the_job() {
     let server = Server::start(&[]);
-    let work = |name: &str, script: &str| server.run(&["work", name, "--once", "--", "sh", "-c", script]);
+    let work = |name: &str, script: &str| {
+        server.run(&["work", name, "--once", "--retry-delay", "1h", "--", "sh", "-c", script])
+    };
     for name in ["good", "again", "bad", "killed", "hopeless", "last"] {
         server.run(&["push", name, "--retry", if name == "last" { "1" } else { "3" }]).ok();
     }

@@ -10,7 +10,7 @@ use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::Params;
 use crate::native::search::errors::{exactly, quoted};
-use crate::native::search::{Looking, Search};
+use crate::native::search::{Looking, Search, without_states};
 use crate::native::wire::{Id, Time};
 use crate::route::Call;
 use ::http::StatusCode;
@@ -129,7 +129,7 @@ impl Groups {
             first_at: error.at,
             last_at: error.at,
             queues: BTreeSet::new(),
-            sample: (job.id, error.message.clone()),
+            sample: (job.id, cut_middle(&error.message, SAMPLE_BYTES_MAX)),
         });
         match job.state_word(now) {
             StateWord::Failed => tally.failed += 1,
@@ -138,7 +138,7 @@ impl Groups {
         tally.first_at = tally.first_at.min(error.at);
         if error.at > tally.last_at {
             tally.last_at = error.at;
-            tally.sample = (job.id, error.message.clone());
+            tally.sample = (job.id, cut_middle(&error.message, SAMPLE_BYTES_MAX));
         }
         if tally.queues.len() < QUEUES_MAX {
             tally.queues.insert(job.spec.queue.clone());
@@ -166,6 +166,7 @@ impl Groups {
 impl FailureGroup {
     fn new(
         ((tenant, name, title), tally): (Key, Tally),
+        within: &str,
         states: &[StateWord],
         names_tenant: bool,
     ) -> FailureGroup {
@@ -174,7 +175,8 @@ impl FailureGroup {
             Some(class) => format!("class:{}", quoted(&exactly(class))),
             None => format!("group:{}", quoted(&title)),
         };
-        let mut search = format!("state:{} {error} name:{}", words.join(","), quoted(&exactly(&name)));
+        let (words, name_word) = (words.join(","), quoted(&exactly(&name)));
+        let mut search = format!("{within}state:{words} {error} name:{name_word}");
         if names_tenant {
             search.push_str(&format!(" tenant:{}", quoted(&tenant)));
         }
@@ -189,7 +191,7 @@ impl FailureGroup {
             first_at: tally.first_at.into(),
             last_at: tally.last_at.into(),
             queues: tally.queues.iter().map(|queue| queue.to_string()).collect(),
-            sample: Sample { id: Id(tally.sample.0), message: cut_middle(&tally.sample.1, SAMPLE_BYTES_MAX) },
+            sample: Sample { id: Id(tally.sample.0), message: tally.sample.1 },
             search,
         }
     }
@@ -208,7 +210,7 @@ pub(super) async fn failures(call: Call) -> Answer {
     let counts = engine.counts(search.filter.tenant.as_ref()).await?;
     let in_queue =
         counts.iter().filter(|one| search.filter.queue.as_ref().is_none_or(|queue| *queue == one.queue));
-    let total = in_queue.map(|one| words.iter().map(|word| one.of_word(*word)).sum::<u64>()).sum();
+    let counted: u64 = in_queue.map(|one| words.iter().map(|word| one.of_word(*word)).sum::<u64>()).sum();
     let mut groups = Groups::default();
     let mut looking = Looking::begin(&search, engine, params.cursor()?, LOOKING_MAX).await?;
     let mut next = None;
@@ -221,10 +223,16 @@ pub(super) async fn failures(call: Call) -> Answer {
     }
     let next = next.or_else(|| looking.stopped_at());
     let (groups_total, looked_at) = (groups.tallies.len(), groups.looked_at);
-    let names_tenant = search.filter.tenant.is_none();
+    // Counters of queues that the caller reaches only in part are hidden.
+    let total = if engine.counts_are_whole() { counted } else { looked_at };
+    let names_tenant = search.filter.tenant.is_none() || params.tenant().is_some();
+    let mut within = without_states(params.text("search").unwrap_or_default());
+    if let Some(queue) = params.text("queue") {
+        within.push_str(&format!("queue:{} ", quoted(queue)));
+    }
     let sorted = groups.sorted(order).into_iter().take(params.page_limit()?);
     let groups: Vec<FailureGroup> =
-        sorted.map(|group| FailureGroup::new(group, &words, names_tenant)).collect();
+        sorted.map(|group| FailureGroup::new(group, &within, search.states(), names_tenant)).collect();
     let room = 64 + groups.len() * 512;
     let answer =
         Failures { groups, groups_total, total, looked_at, partial: next.is_some(), next: cursor(next) };

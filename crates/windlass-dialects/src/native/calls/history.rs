@@ -60,13 +60,13 @@ pub(super) async fn history(call: Call) -> Answer {
     reply(&call, StatusCode::OK, 64 + steps.len() * 16, &answer)
 }
 
-/// History of one queue, for everybody who may see the queue.
+/// History of one queue, for callers who may see all its jobs.
 fn of_queue(call: &Call, params: &Params, queue: &Queue) -> Answer {
     if params.text("span") != Some("15m") {
         return Err(ApiError::bad_request("the history of a queue needs `span=15m`"));
     }
     let tenant = call.caller.tenant_for(params.tenant())?;
-    let is_seen = call.caller.scope.touches_queue(queue);
+    let is_seen = call.caller.scope.allows_queue(queue);
     let (from, steps) = call.server.state::<State>().rates.recent_of(&tenant, queue);
     let steps = if is_seen { steps } else { Vec::new() };
     let answer = HistoryAnswer {

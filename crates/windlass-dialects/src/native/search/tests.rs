@@ -134,3 +134,15 @@ fn errors_are_found_by_class_text_pattern_and_group() {
         assert_eq!((matches(&error), matches(&plain)), (fits, fits_plain), "{text}");
     }
 }
+
+#[test]
+fn a_search_is_told_again_without_its_states() {
+    for (text, expected) in [
+        ("", ""),
+        ("state:failed queue:q", "queue:q "),
+        ("queue:\"a b\" age>1h 7", "queue:\"a b\" age>1h 7 "),
+        ("args.to:ann word \"state:x\"", "args.to:ann \"word\" \"state:x\" "),
+    ] {
+        assert_eq!(without_states(text), expected, "{text}");
+    }
+}

@@ -55,7 +55,7 @@ fn jobs_are_grouped_by_name_and_class_or_message() {
     let shown: Vec<FailureGroup> = groups
         .sorted(Order::Count)
         .into_iter()
-        .map(|group| FailureGroup::new(group, &STATES, false))
+        .map(|group| FailureGroup::new(group, "", &STATES, false))
         .collect();
     let told: Vec<String> = shown
         .iter()
@@ -100,7 +100,7 @@ fn the_search_of_a_group_finds_exactly_its_jobs() {
     let plain = job(3, ("a*b", "q"), None, "no \"luck\" today", 1, 0);
     for (one, others) in [(&odd, [&other, &plain]), (&plain, [&other, &odd]), (&other, [&odd, &plain])] {
         let group = grouped(std::slice::from_ref(one)).sorted(Order::Count).remove(0);
-        let text = FailureGroup::new(group, &STATES, true).search;
+        let text = FailureGroup::new(group, "", &STATES, true).search;
         let admin = crate::auth::Caller::unnamed(crate::auth::Role::Admin);
         let search = Search::parse(&text, &admin, None).unwrap();
         assert!(search.finds(one, at(1_000)), "{text}");
