@@ -8,6 +8,7 @@ mod groups;
 mod habits;
 mod pages;
 mod proxy;
+mod schedules;
 mod shape;
 mod triage;
 

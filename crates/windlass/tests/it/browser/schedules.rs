@@ -1,0 +1,60 @@
+//! Schedules, their turns, and how long jobs are kept.
+
+use super::*;
+
+#[test]
+fn a_schedule_shows_its_last_run_and_is_paused_run_and_edited() {
+    let server = Server::start(&[]);
+    push(&server, json!({"name": "tick", "repeat": "every 1h", "payload": {"n": 1}, "retry": 1}));
+    let claimed = claim(&server, json!({"worker": "w-1"}));
+    settle(&server, &claimed, json!({"outcome": "fail", "message": "no answer"}));
+    let browser = Browser::open();
+    browser.go(&page(&server, "schedules"));
+    browser.until_shows("main tbody .state.failed", "failed");
+    browser.until_shows("main tbody", "no answer");
+    browser.click("[data-action=run-now]");
+    browser.until_shows(".toasts", "tick runs now");
+    let claimed = claim(&server, json!({"worker": "w-2", "wait_ms": 5_000}));
+    settle(&server, &claimed, json!({"outcome": "finish"}));
+    browser.until_shows("main tbody .state.completed", "completed");
+    browser.click("[data-action=history]");
+    browser.until_shows("#turns tbody tr:nth-child(1)", "requested");
+    browser.until_shows("#turns tbody tr:nth-child(2)", "no answer");
+    browser.picture("schedules");
+    browser.click("[data-action=pause]");
+    browser.until_shows("main tbody .state.paused", "paused");
+    browser.click("[data-action=resume]");
+    browser.until("document.querySelector('[data-action=pause]')");
+    browser.click("[data-action=edit]");
+    browser.fill("#schedule-repeat", "every 2h");
+    browser.fill("#schedule-priority", "-2");
+    browser.click("#schedule-save");
+    browser.until_shows("main tbody code", "every 2h");
+    assert_eq!((&server.job(1)["repeat"], &server.job(1)["priority"]), (&json!("every 2h"), &json!(-2)));
+    // Its own page has the runs, too.
+    browser.go(&page(&server, "job/1"));
+    browser.until_shows("[data-part=turns]", "no answer");
+}
+
+#[test]
+fn a_queue_says_how_long_it_keeps_jobs_and_is_told_otherwise() {
+    let server = Server::start(&[]);
+    push(&server, json!({"name": "mail", "queue": "out"}));
+    let browser = Browser::open();
+    browser.go(&page(&server, "queue/out"));
+    browser.until_shows("#keep", "for 1h (of the server)");
+    browser.click("#keep-change");
+    browser.fill("#keep-completed", "two days");
+    browser.click("#keep-save");
+    browser.until_shows("form [role=alert]", "“two days” is not a duration");
+    browser.fill("#keep-completed", "2d");
+    browser.fill("#keep-failed", "forever");
+    browser.click("#keep-save");
+    browser.until_shows("#keep", "for 2d (of this queue)");
+    browser.until_shows("#keep", "forever (of this queue)");
+    browser.click("#keep-change");
+    browser.until("document.querySelector('#keep-completed').value === '2d'");
+    browser.fill("#keep-completed", "");
+    browser.click("#keep-save");
+    browser.until_shows("#keep", "for 1h (of the server)");
+}
