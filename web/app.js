@@ -13,6 +13,7 @@ const PAGES = [
   { name: 'schedules', title: 'Schedules', key: 's', load: () => import('./pages/schedules.js') },
   { name: 'limits', title: 'Limits', key: 'l', load: () => import('./pages/limits.js') },
   { name: 'workers', title: 'Workers', key: 'w', load: () => import('./pages/workers.js') },
+  { name: 'audit', title: 'Audit', key: 'a', role: 'operator', load: () => import('./pages/audit.js') },
   { name: 'push', title: 'New job', key: 'n', role: 'worker', load: () => import('./pages/push.js') },
 ];
 // Pages about what only some protocols have.

@@ -41,6 +41,7 @@ static FILES: &[File] = files![
     "search.js",
     "table.js",
     "turns.js",
+    "pages/audit.js",
     "pages/blobs.js",
     "pages/failures.js",
     "pages/handlers.js",

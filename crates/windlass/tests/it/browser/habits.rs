@@ -16,13 +16,15 @@ fn some_of_everything(server: &Server) {
     server.call("PUT", "/api/v1/limits/mail-per-user", Some(body));
 }
 
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 15] = [
     ("", "images"),
     ("jobs", "image.resize"),
     ("jobs?search=state%3Afailed", "mail.welcome"),
     ("job/1", "it broke"),
     ("queues", "images"),
     ("queue/images", "Running longest"),
+    ("failures", "mail.welcome"),
+    ("audit", "limit.set"),
     ("schedules", "report.daily"),
     ("limits", "mail-per-user"),
     ("workers", "worker-1"),

@@ -1,4 +1,4 @@
-//! Schedules, their turns, and how long jobs are kept.
+//! Schedules, their turns, how long jobs are kept, and who did what.
 
 use super::*;
 
@@ -57,4 +57,27 @@ fn a_queue_says_how_long_it_keeps_jobs_and_is_told_otherwise() {
     browser.fill("#keep-completed", "");
     browser.click("#keep-save");
     browser.until_shows("#keep", "for 1h (of the server)");
+}
+
+#[test]
+fn the_audit_page_says_who_did_what_and_leads_there() {
+    let server = Server::start(&[]);
+    push(&server, json!({"name": "mail", "queue": "out"}));
+    server.call("POST", "/api/v1/queues/out/pause", None);
+    server.call("POST", "/api/v1/jobs/1/cancel", Some(json!({})));
+    let browser = Browser::open();
+    browser.go(&page(&server, "audit"));
+    browser.until_shows("main tbody tr:nth-child(1)", "job.cancel");
+    browser.until_shows("main tbody tr:nth-child(2)", "queue.pause");
+    browser.until_shows("main tbody tr:nth-child(1)", "anyone");
+    browser.picture("audit");
+    // New actions come by themselves.
+    server.call("POST", "/api/v1/queues/out/resume", None);
+    browser.until_shows("main tbody tr:nth-child(1)", "queue.resume");
+    browser.press("queues");
+    browser.until("document.querySelectorAll('main tbody tr').length === 2");
+    browser.press("single jobs");
+    browser.until("document.querySelectorAll('main tbody tr').length === 1");
+    browser.click("main tbody a[href='#/job/1']");
+    browser.until_shows("h1", "mail #1");
 }
