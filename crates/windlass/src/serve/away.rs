@@ -19,7 +19,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Key prefixes that the engine and a dialect read at startup. They read as empty until the database is
 /// reachable; nothing that depends on them is done before.
-const READ_AT_START: &[&str] = &["limit/", "note/quota/", "note/token/", "note/token-revoked/"];
+const READ_AT_START: &[&str] =
+    &["limit/", "note/queue/", "note/quota/", "note/token/", "note/token-revoked/"];
 
 /// Key prefixes of tokens and revoked tokens in the store.
 const TOKENS: [&str; 2] = ["token/", "token-revoked/"];

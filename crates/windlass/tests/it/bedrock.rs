@@ -160,7 +160,8 @@ fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
     let serve = ["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", &address];
     let ran = Ran::of(windlass().args(serve));
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains(&format!("cannot listen on {address} for bedrock")), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("{address} is in use")), "{ran:?}");
+    assert!(ran.stderr.contains("start with --bedrock ADDR"), "{ran:?}");
 }
 
 #[test]
