@@ -4,7 +4,6 @@ use super::lanes::LaneId;
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
-use super::tally::RETRIED;
 use crate::Result;
 use crate::change::{Due, UnderLimits, summed};
 use crate::error::StoreError;
@@ -109,9 +108,12 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     shared.open()?;
     let limit = filter.limit.clamp(1, PAGE_MAX);
     let lanes = lanes_of(shared, &filter).await?;
+    let asks_for = |state: StateName| filter.states.is_empty() || filter.states.contains(&state);
+    // Retried jobs have an index of their own, and so a part of their own in the query.
+    let retried = filter.retried && asks_for(StateName::Ready);
     let states = |settled: bool| -> Option<Vec<i16>> {
         let of_table = StateName::ALL.into_iter().filter(|state| state.is_settled() == settled);
-        let asked = of_table.filter(|state| filter.states.is_empty() || filter.states.contains(state));
+        let asked = of_table.filter(|state| asks_for(*state) && !(retried && *state == StateName::Ready));
         Some(asked.map(|state| state as i16).collect::<Vec<_>>()).filter(|states| !states.is_empty())
     };
     let (living, done) = (states(false), states(true));
@@ -124,25 +126,22 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         // Both tables in one query: a job that is settled between two queries would appear in both, or in
         // neither.
         let mut found = match (&living, &done) {
+            _ if retried => {
+                shared.pool.read(sql::LIST_RETRIED, &[&cursor, &living, &lanes, &text, &most, &done]).await?
+            }
             (None, None) => Vec::new(),
             (Some(_), None) => {
-                shared
-                    .pool
-                    .read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most, &filter.retried])
-                    .await?
+                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most]).await?
             }
             (None, Some(_)) => {
                 shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most]).await?
             }
             (Some(_), Some(_)) => {
-                shared
-                    .pool
-                    .read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done, &filter.retried])
-                    .await?
+                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done]).await?
             }
         };
-        let is_both = living.is_some() && done.is_some();
-        let horizon = horizon_of(&found, wanted, |row| is_both && row.get(IS_DONE));
+        let has_parts = retried || (living.is_some() && done.is_some());
+        let horizon = horizon_of(&found, wanted, |row| if has_parts { row.get(PART) } else { 0 });
         scanned += found.len();
         found.retain(|row| horizon.is_none_or(|horizon| row.get::<_, i64>(0) >= horizon));
         found.sort_unstable_by_key(|row| std::cmp::Reverse(row.get::<_, i64>(0)));
@@ -161,14 +160,18 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     }
 }
 
-/// Column of `LIST_ALL` that names the table of the row.
-const IS_DONE: usize = 11;
+/// Column of `LIST_ALL` and `LIST_RETRIED` that numbers the parts of the query, each with a limit of its own.
+const PART: usize = 11;
 
-/// Id below which one of the tables may have more rows than it returned.
-fn horizon_of(found: &[Row], wanted: usize, is_done: impl Fn(&Row) -> bool) -> Option<i64> {
-    let (done, living): (Vec<&Row>, Vec<&Row>) = found.iter().partition(|row| is_done(row));
-    let full = [done, living].into_iter().filter(|rows| rows.len() == wanted);
-    full.filter_map(|rows| rows.last().map(|row| row.get::<_, i64>(0))).max()
+/// Id below which one of the parts may have more rows than it returned.
+fn horizon_of(found: &[Row], wanted: usize, part: impl Fn(&Row) -> i32) -> Option<i64> {
+    let mut parts: BTreeMap<i32, (usize, i64)> = BTreeMap::new();
+    for row in found {
+        let (rows, last) = parts.entry(part(row)).or_insert((0, i64::MAX));
+        *rows += 1;
+        *last = row.get::<_, i64>(0).min(*last);
+    }
+    parts.into_values().filter(|(rows, _)| *rows == wanted).map(|(_, last)| last).max()
 }
 
 /// Lanes that match the filter; `None`: any lane.
@@ -210,7 +213,7 @@ pub(super) async fn counts(
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
     let mut counted = Counted { queues: BTreeMap::new(), tenant };
-    let (mut waiting, mut mixed): (Vec<LaneId>, Vec<LaneId>) = (Vec::new(), Vec::new());
+    let mut waiting: Vec<LaneId> = Vec::new();
     {
         let lanes = shared.lanes();
         for (tenant, queue) in lanes.paused() {
@@ -222,12 +225,6 @@ pub(super) async fn counts(
             let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
             let Some(words) = lanes.words(lane) else { continue };
             let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
-            if [RETRIED, StateName::Terminating as i16].contains(&state) {
-                mixed.push(lane);
-            }
-            if state == RETRIED {
-                continue;
-            }
             counts.by_state[usize::try_from(state).unwrap_or(0).min(8)] += u64::try_from(n).unwrap_or(0);
             if [StateName::Ready as i16, StateName::Terminating as i16].contains(&state) {
                 waiting.push(lane);
@@ -238,10 +235,7 @@ pub(super) async fn counts(
     waiting.sort_unstable();
     waiting.dedup();
     let by_time = shared.pool.read(sql::COUNTS_BY_TIME, &[&waiting, &now.as_millis()]).await?;
-    let later = match mixed.is_empty() {
-        true => Vec::new(),
-        false => shared.pool.read(sql::COUNTS_LATER, &[&mixed, &now.as_millis()]).await?,
-    };
+    let later = shared.pool.read(sql::COUNTS_LATER, &[&waiting, &now.as_millis()]).await?;
     let lanes = shared.lanes();
     for row in by_time {
         let (lane, oldest, delayed): (LaneId, Option<i64>, i64) = (row.get(0), row.get(1), row.get(2));

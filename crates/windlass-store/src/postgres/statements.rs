@@ -123,9 +123,10 @@ queries! {
     RESTORE_DONE "restore_done" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
                                  BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
                                  INT8_ARRAY];
-    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, BOOL];
+    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
     LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
-    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY, BOOL];
+    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY];
+    LIST_RETRIED "list_retried" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY] planned_anew;
 }
 
 /// Statement texts with the name of the schema.

@@ -7,9 +7,6 @@ use windlass_core::Job;
 /// Stands in place of a state: payload bytes of all kept jobs of the lane.
 pub(super) const PAYLOAD_BYTES: i16 = 100;
 
-/// Stands in place of a state: ready jobs of the lane with an attempt behind them.
-pub(super) const RETRIED: i16 = 101;
-
 /// Changes of the job counts, by lane and state.
 #[derive(Default)]
 pub(super) struct Tally {
@@ -19,9 +16,6 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
         *self.changes.entry((lane, job.state().name() as i16)).or_default() += n;
-        if job.is_retried() {
-            *self.changes.entry((lane, RETRIED)).or_default() += n;
-        }
         let bytes = job.spec.payload.bytes.len();
         if bytes > 0 {
             *self.changes.entry((lane, PAYLOAD_BYTES)).or_default() += n * bytes as i64;

@@ -12,6 +12,7 @@ mod postgres_faults;
 mod postgres_hosts;
 mod postgres_lanes;
 mod postgres_notifications;
+mod postgres_retried;
 mod postgres_safety;
 mod postgres_server;
 mod postgres_several;

@@ -1,7 +1,6 @@
 SELECT id, version, lane, state, at, created_at, format, payload, moves, asked, body
 FROM {s}.jobs
 WHERE id < $1::bigint AND ($2::smallint[] IS NULL OR state = ANY ($2::smallint[]))
-  AND (NOT $6::bool OR state <> 0 OR substring(moves FROM 8 FOR 8) <> '\x0000000000000000'::bytea)
   AND ($3::int[] IS NULL OR lane = ANY ($3::int[]))
   AND ($4::bytea IS NULL OR position($4::bytea IN payload) > 0)
 ORDER BY id DESC

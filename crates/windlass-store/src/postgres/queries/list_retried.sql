@@ -1,0 +1,24 @@
+-- Of the ready jobs, only those with an attempt behind them.
+(SELECT id, version, lane, state, at, created_at, format, payload, moves, asked, body, 0 AS part
+FROM {s}.jobs
+WHERE id < $1::bigint AND state = 0 AND substring(moves FROM 8 FOR 8) <> '\x0000000000000000'::bytea
+  AND ($3::int[] IS NULL OR lane = ANY ($3::int[]))
+  AND ($4::bytea IS NULL OR position($4::bytea IN payload) > 0)
+ORDER BY id DESC
+LIMIT $5::bigint)
+UNION ALL
+(SELECT id, version, lane, state, at, created_at, format, payload, moves, asked, body, 1 AS part
+FROM {s}.jobs
+WHERE $2::smallint[] IS NOT NULL AND id < $1::bigint AND state = ANY ($2::smallint[])
+  AND ($3::int[] IS NULL OR lane = ANY ($3::int[]))
+  AND ($4::bytea IS NULL OR position($4::bytea IN payload) > 0)
+ORDER BY id DESC
+LIMIT $5::bigint)
+UNION ALL
+(SELECT id, version, lane, state, at, created_at, format, payload, moves, asked, body, 2 AS part
+FROM {s}.jobs_done
+WHERE $6::smallint[] IS NOT NULL AND id < $1::bigint AND state = ANY ($6::smallint[])
+  AND ($3::int[] IS NULL OR lane = ANY ($3::int[]))
+  AND ($4::bytea IS NULL OR position($4::bytea IN payload) > 0)
+ORDER BY id DESC
+LIMIT $5::bigint)
