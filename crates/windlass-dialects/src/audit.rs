@@ -29,7 +29,7 @@ pub(crate) fn with_detail(mut response: Response, target: Option<String>, detail
     response
 }
 
-/// Call to be recorded if it succeeds.
+/// Call to be recorded unless it is refused.
 pub(crate) struct Note {
     tenant: Tenant,
     who: String,
@@ -93,10 +93,16 @@ fn singular(word: &str) -> &str {
     word.strip_suffix('s').unwrap_or(word)
 }
 
-/// Writes the entry before the call is answered. A failure is logged: the action has happened.
+/// Writes the entry before the call is answered, unless the call was refused. A call that ended with an error of
+/// the server may have changed something. A failure is logged: the action has happened.
 pub(crate) async fn record(server: &Server, note: Note, response: &mut Response) {
     let more = response.extensions_mut().remove::<AuditDetail>().unwrap_or_default();
-    let mut detail = more.detail;
+    let status = response.status();
+    let mut detail = match status.is_server_error() {
+        true => format!("ended with status {}", status.as_u16()),
+        false if status.is_success() => more.detail,
+        false => return,
+    };
     detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
     let entry = AuditEntry {
         id: 0,

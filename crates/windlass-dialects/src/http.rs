@@ -132,15 +132,7 @@ async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Respon
         cross_origin::strip_origin_headers(&mut parts);
     }
     let response = match admit(server, place, parts, body) {
-        Ok((route, call)) => {
-            let note = audit::Note::of(&call).map(|note| (note, Arc::clone(&call.server)));
-            let weight = call.weight().clone();
-            let mut response = weight.carry((route.handle)(call)).await;
-            if let Some((note, server)) = note.filter(|_| response.status().is_success()) {
-                audit::record(&server, note, &mut response).await;
-            }
-            response
-        }
+        Ok((route, call)) => handle(route, call).await,
         Err(refusal) => {
             let mut response = place.dialect.refuse(&refusal);
             if let (Refusal::Method { .. }, Ok(allow)) = (&refusal, HeaderValue::from_str(&place.allow)) {
@@ -153,6 +145,25 @@ async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Respon
         }
     };
     with_standard_headers(cross_origin::add_cors_headers(response, guest, &place.allow))
+}
+
+/// Runs the handler of a call. A call that is recorded runs to its end even if the caller hangs up: what it
+/// does would happen all the same, and be missing in the audit log.
+async fn handle(route: &'static Route, call: Call) -> Response {
+    let weight = call.weight().clone();
+    let Some(note) = audit::Note::of(&call) else { return weight.carry((route.handle)(call)).await };
+    let server = Arc::clone(&call.server);
+    let recorded = async move {
+        let mut response = weight.carry((route.handle)(call)).await;
+        audit::record(&server, note, &mut response).await;
+        response
+    };
+    match tokio::spawn(recorded).await {
+        Ok(response) => response,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime ends, and this call with it.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 fn admit(

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod access;
+mod audit;
 mod bedrock;
 mod bedrock_query;
 mod boundaries;
