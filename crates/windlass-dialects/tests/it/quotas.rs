@@ -127,6 +127,23 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
 }
 
 #[tokio::test]
+async fn a_deleted_job_comes_back_only_within_the_quota() {
+    let world = World::new(json!({"jobs": 2})).await;
+    let push = r#"{"name":"a"}"#;
+    for _ in 0..2 {
+        assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
+    }
+    assert_eq!(world.acme("DELETE", "/api/v1/jobs/1", "").await.status, 200);
+    world.clock.advance(1_000);
+    assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
+    refused(&world.acme("POST", "/api/v1/jobs/1/undelete", "").await, "2 unfinished jobs");
+    assert_eq!(world.acme("DELETE", "/api/v1/jobs/2", "").await.status, 200);
+    world.clock.advance(1_000);
+    assert_eq!(world.acme("POST", "/api/v1/jobs/1/undelete", "").await.status, 200);
+    refused(&world.acme("POST", "/api/v1/jobs", push).await, "2 unfinished jobs");
+}
+
+#[tokio::test]
 async fn payload_bytes_are_bounded_for_as_long_as_their_jobs_are_kept() {
     let world = World::new(json!({"payload_bytes": 100})).await;
     let large =

@@ -267,6 +267,16 @@ impl Engine {
             jobs += 1;
             bytes += payload_bytes as u64;
         }
+        self.reserve(tenant, jobs, bytes).await
+    }
+
+    /// Reserves quota for so many unfinished jobs and bytes of payloads.
+    pub(crate) async fn reserve(
+        &self,
+        tenant: &Tenant,
+        jobs: u64,
+        bytes: u64,
+    ) -> Result<Admitted, EngineError> {
         let usage = self.inner.quotas.of(tenant);
         let quota = usage.quota();
         self.count_if_due(&usage.jobs, jobs, quota.jobs, self.inner.count_jobs(tenant)).await?;
@@ -274,8 +284,10 @@ impl Engine {
         self.count_if_due(&usage.payload_bytes, bytes, quota.payload_bytes, count).await?;
         let no_jobs = || exceeded("unfinished jobs", quota.jobs);
         let no_bytes = || exceeded("payload bytes", quota.payload_bytes);
+        // No unfinished job fits however many there are.
+        let jobs_max = if jobs == 0 { u64::MAX } else { quota.jobs };
         Ok(Admitted {
-            jobs: usage.jobs.reserve(jobs, quota.jobs).ok_or_else(no_jobs)?,
+            jobs: usage.jobs.reserve(jobs, jobs_max).ok_or_else(no_jobs)?,
             payload_bytes: usage.payload_bytes.reserve(bytes, quota.payload_bytes).ok_or_else(no_bytes)?,
         })
     }
@@ -435,6 +447,13 @@ impl Admitted {
         };
         self.jobs.keep(new.len() as u64);
         self.payload_bytes.keep(new.iter().map(|bytes| *bytes as u64).sum());
+    }
+
+    /// Turns all of the reservations into use.
+    pub(crate) fn keep(self) {
+        let (jobs, bytes) = (self.jobs.amount(), self.payload_bytes.amount());
+        self.jobs.keep(jobs);
+        self.payload_bytes.keep(bytes);
     }
 }
 

@@ -20,9 +20,7 @@ impl Engine {
     }
 
     /// Brings back a deleted job with its id, as it was deleted. It comes back without an idempotency key that
-    /// it held, which another job may hold by now, and not at all if its alias is taken.
-    ///
-    /// Its quota is not reserved: it was within the quota a moment ago.
+    /// it held, which another job may hold by now, and not at all if its alias is taken or the quota is used up.
     pub async fn undelete(
         &self,
         tenant: &Tenant,
@@ -38,9 +36,14 @@ impl Engine {
             return Ok(Err(VerbError::Refused(Refused::KeyTaken(holder))));
         }
         let job = Arc::new(come_back(deleted, self.now()));
+        let (jobs, bytes) = (u64::from(!job.state().is_settled()), job.spec.payload.bytes.len() as u64);
+        let admitted = self.reserve(tenant, jobs, bytes).await?;
         let work = async move {
-            visit.put_back(Arc::clone(&job)).await?;
-            Ok(Ok(job))
+            let put = visit.put_back(Arc::clone(&job)).await;
+            if put.as_ref().err().is_none_or(|error| error.code() == "outcome_unknown") {
+                admitted.keep();
+            }
+            put.map(|()| Ok(job))
         };
         self.inner.detached(work).await
     }
