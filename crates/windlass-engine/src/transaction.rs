@@ -155,7 +155,7 @@ impl Transaction<'_> {
             }
         };
         let asks = asks_for_its_key(&event);
-        let after = worked.moves[0].1.clone();
+        let (after, alone) = (worked.moves[0].1.clone(), worked.moves.len() == 1);
         if let Some(holder) = self.keys_taken.get(&id)
             && asks
             && after.as_deref().is_some_and(|after| takes_a_key(self.jobs.base(id), after))
@@ -171,7 +171,7 @@ impl Transaction<'_> {
             self.undo.push(Undo::Job(moved, before, keys));
         }
         self.delete_later.extend(worked.delete_later);
-        self.remember(event, Moved { before: worked.before, after });
+        self.remember(event, Moved { before: worked.before, after, alone });
         Ok(Ok(()))
     }
 

@@ -417,6 +417,37 @@ fn a_deletion_can_be_undone_on_other_stores_too() {
 }
 
 #[tokio::test]
+async fn a_parent_does_not_come_back_without_its_children() {
+    for bulk in [None, Some("[1]"), Some("[2,1]")] {
+        let server = TestServer::open().await;
+        let (id, token) = server.claimed(r#"{"name":"parent"}"#).await;
+        let child = format!(r#"{{"name":"child","parent":{id}}}"#);
+        assert_eq!(server.post("/api/v1/jobs", &child).await.status, 201);
+        let finish = async |id: &Value, token: &Value| {
+            let settle = json!({"settle": [{"id": id, "token": token, "outcome": "finish"}]}).to_string();
+            server.post("/api/v1/settle", &settle).await;
+        };
+        finish(&json!(id), &json!(token)).await;
+        for _ in ["child", "parent, once more"] {
+            let job = server.post("/api/v1/claim", "{}").await.json()["jobs"][0].clone();
+            finish(&job["id"], &job["token"]).await;
+        }
+        match bulk {
+            None => {
+                let gone = server.call("DELETE", "/api/v1/jobs/1", "").await.json();
+                assert_eq!((&gone["state"], &gone["undo_until"]), (&json!("gone"), &Value::Null), "{gone}");
+            }
+            Some(ids) => {
+                let ask = format!(r#"{{"action":"delete","ids":{ids}}}"#);
+                let done = server.post("/api/v1/jobs/bulk", &ask).await.json();
+                assert_eq!(done["refused"], 0, "{done}");
+            }
+        }
+        assert_eq!(server.post("/api/v1/jobs/1/undelete", "").await.status, 404, "{bulk:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_comes_back_without_a_key_that_it_held() {
     let server = TestServer::open().await;
     let push = r#"{"name":"a","unique":"k"}"#;

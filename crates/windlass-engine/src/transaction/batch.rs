@@ -186,6 +186,9 @@ impl<'a> EventBatch<'a> {
             Err(NoResult::Refused(error)) => return self.refuse(index, id, error),
             Ok(worked) => {
                 let after = worked.moves[0].1.clone();
+                // An earlier event of the batch may have changed its children already.
+                let has_children = self.jobs.children(id).is_some_and(|children| !children.is_empty());
+                let alone = worked.moves.len() == 1 && !has_children;
                 let asks = asks_for_its_key(event);
                 let group = self.group_of(&worked.moves);
                 for (id, after) in worked.moves {
@@ -197,7 +200,7 @@ impl<'a> EventBatch<'a> {
                     self.jobs.ask_for_keys(id);
                 }
                 let group = &mut self.groups[group];
-                group.answers.push((index, Ok(Moved { before: worked.before, after })));
+                group.answers.push((index, Ok(Moved { before: worked.before, after, alone })));
                 group.delete_later.extend(worked.delete_later);
             }
         }

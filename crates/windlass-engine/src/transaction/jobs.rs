@@ -16,6 +16,8 @@ use windlass_store::{Change, KeyRule};
 pub(crate) struct Moved {
     pub(crate) before: Arc<Job>,
     pub(crate) after: Option<Arc<Job>>,
+    /// True if no other job changed with it.
+    pub(crate) alone: bool,
 }
 
 /// Changed jobs and their new versions; the job of the event comes first.

@@ -3,20 +3,23 @@
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::events::feed::FeedKind;
+use crate::transaction::Moved;
 use crate::verbs::JobEvent;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
 
 impl Engine {
-    /// Deletes jobs; returns each as it was.
+    /// Deletes jobs; returns each as it was, or `None` if its relatives changed with it, so that it cannot come
+    /// back.
     pub async fn delete(
         &self,
         tenant: &Tenant,
         ids: &[JobId],
-    ) -> Result<Vec<Result<Arc<Job>, VerbError>>, EngineError> {
+    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
         let events = ids.iter().map(|id| JobEvent { id: *id, event: Event::Delete }).collect();
         let answers = self.apply_each(tenant, events).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(|moved| moved.before)).collect())
+        let alone = |moved: Moved| moved.alone.then_some(moved.before);
+        Ok(answers.into_iter().map(|answer| answer.map(alone)).collect())
     }
 
     /// Brings back a deleted job with its id, as it was deleted. It comes back without an idempotency key that

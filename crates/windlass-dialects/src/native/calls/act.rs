@@ -82,7 +82,8 @@ pub(super) async fn delete(call: Call) -> Answer {
     let engine = call.engine.on_behalf_of(&call.caller.who);
     let mut answers = engine.delete(&tenant, &[job.id]).await?;
     let deleted = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
-    let undo_until = call.server.state::<State>().deleted.keep(deleted, engine.now()).map(Time::from);
+    let kept = &call.server.state::<State>().deleted;
+    let undo_until = deleted.and_then(|job| kept.keep(job, engine.now())).map(Time::from);
     ok(&call, &Gone { id: Id(job.id), state: GoneWord::Gone, undo_until })
 }
 

@@ -227,8 +227,8 @@ async fn delete(
 ) -> Result<Vec<Result<(), VerbError>>, ApiError> {
     let answers = engine.delete(tenant, ids).await?;
     let (deleted, now) = (&call.server.state::<State>().deleted, engine.now());
-    let keep = |job: Arc<Job>| {
-        deleted.keep(job, now);
+    let keep = |job: Option<Arc<Job>>| {
+        job.and_then(|job| deleted.keep(job, now));
     };
     Ok(answers.into_iter().map(|answer| answer.map(keep)).collect())
 }
