@@ -3,7 +3,7 @@
 
 use crate::blobs::{BlobStore, NoBlobs};
 use crate::calendar::Kept;
-use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
+use crate::change::{ClaimAsk, Due, Gate, KeyRule, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
@@ -151,7 +151,7 @@ impl Settings for AwayStore {
 
 #[async_trait]
 impl Restore for AwayStore {
-    async fn restore(&self, _: Vec<Arc<Job>>, _: JobId) -> Result<()> {
+    async fn restore(&self, _: Vec<Arc<Job>>, _: JobId, _: KeyRule) -> Result<()> {
         self.away()
     }
 }

@@ -8,7 +8,7 @@
 use crate::audit::{AUDIT_PAGE_MAX, AuditBounds, AuditFilter};
 use crate::blobs::{AddrForm, BlobAddr, ListedBlob, PutBlob};
 use crate::query::{PAGE_MAX, Pages};
-use crate::{Filter, QueueCounts, Result, Step, Store, StoreError, Verdict};
+use crate::{Filter, KeyRule, QueueCounts, Result, Step, Store, StoreError, Verdict};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 /// Jobs per page. A page is held in memory: small enough for large payloads, large enough to amortise a
@@ -67,6 +67,10 @@ pub async fn unfinished(store: &dyn Store) -> Result<Option<String>> {
 /// Error of `restore` for an id that exists.
 pub(crate) fn is_there(id: JobId) -> StoreError {
     StoreError::Unsupported(format!("job {id} already exists"))
+}
+
+pub(crate) fn holds_the_key(id: JobId) -> StoreError {
+    StoreError::Unsupported(format!("job {id} has the unique key or alias"))
 }
 
 /// Copies everything. `note` is stored in the target until the copy is complete; `progress` receives (jobs
@@ -179,7 +183,7 @@ async fn copy_jobs(
     let mut done = 0;
     while let Some(jobs) = pages.next(from).await.map_err(CopyError::Source)? {
         done += jobs.len() as u64;
-        to.restore(jobs, next).await.map_err(CopyError::Target)?;
+        to.restore(jobs, next, KeyRule::Yield).await.map_err(CopyError::Target)?;
         progress(Stage::Copy, done, all.max(done));
     }
     Ok(())

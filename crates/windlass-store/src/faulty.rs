@@ -11,9 +11,9 @@
 
 use crate::meters::Meters;
 use crate::{
-    AuditBounds, AuditEntry, AuditFilter, AuditLog, ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Lookup,
-    Page, QueueCounts, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits, Verdict,
-    WaitingName,
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, ClaimAsk, Due, Filter, Gate, KeyRule, LimitUse, Listener,
+    Lookup, Page, QueueCounts, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits,
+    Verdict, WaitingName,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -326,8 +326,8 @@ impl Settings for FaultyStore {
 
 #[async_trait]
 impl Restore for FaultyStore {
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.faults.play(Call::Set, self.inner.restore(jobs, next)).await
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.restore(jobs, next, keys)).await
     }
 }
 

@@ -159,8 +159,9 @@ pub trait Settings: Send + Sync {
 #[async_trait]
 pub trait Restore: Send + Sync {
     /// Inserts jobs unchanged, with their ids and versions; new jobs get ids from `next` on, or higher if
-    /// those are taken. Atomic: refused as `Unsupported` if an id exists.
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()>;
+    /// those are taken. Atomic: refused as `Unsupported` if an id exists, or with `KeyRule::Ask` if another job
+    /// claims one of their keys.
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()>;
 }
 
 /// Log of the actions of operators and admins.

@@ -7,6 +7,7 @@ use crate::transaction::Moved;
 use crate::verbs::JobEvent;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
+use windlass_store::KeyRule;
 
 impl Engine {
     /// Deletes jobs; returns each as it was, or `None` if its relatives changed with it, so that it cannot come
@@ -33,10 +34,8 @@ impl Engine {
         if !self.reaches_job(tenant, deleted) {
             return Ok(Err(VerbError::NotFound));
         }
-        if let Some(alias) = deleted.spec.alias()
-            && let Some(holder) = visit.store.find_alias(tenant, alias).await?
-        {
-            return Ok(Err(VerbError::Refused(Refused::KeyTaken(holder))));
+        if let Some(holder) = visit.alias_holder(deleted).await? {
+            return Ok(Err(Refused::KeyTaken(holder).into()));
         }
         let job = Arc::new(come_back(deleted, self.now()));
         let (jobs, bytes) = (u64::from(!job.state().is_settled()), job.spec.payload.bytes.len() as u64);
@@ -46,16 +45,32 @@ impl Engine {
             if put.as_ref().err().is_none_or(|error| error.code() == "outcome_unknown") {
                 admitted.keep();
             }
-            put.map(|()| Ok(job))
+            match put {
+                Ok(()) => Ok(Ok(job)),
+                Err(error) if error.code() == "unsupported" => match visit.alias_holder(&job).await? {
+                    // Another job took it meanwhile.
+                    Some(holder) => Ok(Err(Refused::KeyTaken(holder).into())),
+                    None => Err(error),
+                },
+                Err(error) => Err(error),
+            }
         };
         self.inner.detached(work).await
     }
 }
 
 impl Inner {
+    /// Job that has the alias of this one.
+    async fn alias_holder(&self, job: &Job) -> Result<Option<JobId>, EngineError> {
+        match job.spec.alias() {
+            Some(alias) => Ok(self.store.find_alias(&job.spec.tenant, alias).await?),
+            None => Ok(None),
+        }
+    }
+
     async fn put_back(self: &Arc<Self>, job: Arc<Job>) -> Result<(), EngineError> {
         let (id, now) = (job.id, self.now());
-        self.store.restore(vec![Arc::clone(&job)], id).await?;
+        self.store.restore(vec![Arc::clone(&job)], id, KeyRule::Ask).await?;
         for at in job.state().claimable_at().into_iter().chain(job.deadline()) {
             self.timers.plan(at);
         }

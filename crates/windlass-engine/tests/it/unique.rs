@@ -2,8 +2,9 @@ use crate::world::*;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
-use windlass_core::{JobId, Payload, StateName, Tenant, Timestamp};
+use windlass_core::{JobId, Payload, Refused, StateName, Tenant, Timestamp};
 use windlass_engine::*;
+use windlass_store::faulty::{Call, Kind};
 
 fn unique(name: &str, key: &str, on_conflict: OnConflict, held_until: HeldUntil) -> Push {
     let mut push = job(name);
@@ -191,4 +192,25 @@ async fn a_run_that_ends_is_not_held_up_by_its_key() {
     let claimed = world.claim_one().await;
     world.settle(&claimed, fail("again")).await.unwrap();
     assert_eq!(world.job(first).await.unwrap().state().name(), StateName::Ready);
+}
+
+#[tokio::test]
+async fn an_alias_that_is_taken_while_its_job_comes_back_stays_with_the_new_one() {
+    let (world, faults) = faulty_world().await;
+    let named = |name: &str| {
+        let mut push = job(name);
+        push.extras.get_or_insert_default().alias = Some("one".into());
+        push
+    };
+    let first = world.push(named("a")).await;
+    let deleted = world.engine.delete(&tenant(), &[first]).await.unwrap().remove(0).unwrap().unwrap();
+    faults.fail_next_call(Call::Set, 1, Kind::Hold);
+    let engine = world.engine.clone();
+    let back = tokio::spawn(async move { engine.undelete(&tenant(), &deleted).await });
+    faults.until_held(1).await;
+    let second = world.push(named("b")).await;
+    faults.release();
+    let refused = back.await.unwrap().unwrap().unwrap_err();
+    assert_eq!(refused, VerbError::Refused(Refused::KeyTaken(second)));
+    assert!(world.job(first).await.is_none());
 }

@@ -83,6 +83,7 @@ where
             restore::restored_jobs_take_part_in_everything,
             restore::ids_go_on_after_what_was_restored,
             restore::a_restore_in_the_way_of_a_job_changes_nothing,
+            restore::a_restored_job_takes_no_key_from_another_unless_told_to,
             restore::a_target_in_use_is_refused,
             restore::an_interrupted_copy_says_so_and_is_begun_again,
             restore::a_source_that_changes_meanwhile_is_noticed,

@@ -5,7 +5,7 @@ use super::random::{Dump, all_jobs};
 use crate::copy::{Copied, CopyError, Stage, copy, unfinished};
 use crate::faulty::{Call, FaultyStore, Kind};
 use crate::memory::MemoryStore;
-use crate::{ClaimAsk, StoreError};
+use crate::{ClaimAsk, KeyRule, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Body, Event, Job, KeepFor, Payload, StateName, Tenant};
@@ -84,11 +84,11 @@ pub(super) async fn ids_go_on_after_what_was_restored(rig: &Rig) {
     assert_eq!(rig.store.next_id().await.expect("next_id"), id(1), "of a new store");
     let source = Rig::new(Arc::new(MemoryStore::new()));
     let job_7 = as_job(&source, 7).await;
-    rig.store.restore(vec![job_7], id(5)).await.expect("restore");
+    rig.store.restore(vec![job_7], id(5), KeyRule::Yield).await.expect("restore");
     assert_eq!(rig.store.next_id().await.expect("next_id"), id(8), "after the highest");
-    rig.store.restore(Vec::new(), id(30)).await.expect("restore");
+    rig.store.restore(Vec::new(), id(30), KeyRule::Yield).await.expect("restore");
     assert_eq!(rig.insert(vec![job("a")]).await, [new_id(30)], "as told, where that is higher");
-    rig.store.restore(Vec::new(), id(2)).await.expect("restore");
+    rig.store.restore(Vec::new(), id(2), KeyRule::Yield).await.expect("restore");
     assert_eq!(rig.insert(vec![job("b")]).await, [new_id(31)], "never back");
 }
 
@@ -98,11 +98,26 @@ pub(super) async fn a_restore_in_the_way_of_a_job_changes_nothing(rig: &Rig) {
     let before = Dump::of(&*rig.store, at(10)).await;
     let (job_1, job_2) = (as_job(&source, 1).await, as_job(&source, 2).await);
     for jobs in [vec![job_2.clone(), job_1], vec![job_2.clone(), job_2]] {
-        let refused = rig.store.restore(jobs, id(9)).await;
+        let refused = rig.store.restore(jobs, id(9), KeyRule::Yield).await;
         assert!(matches!(refused, Err(StoreError::Unsupported(_))), "{refused:?}");
     }
     before.expect_same(&Dump::of(&*rig.store, at(10)).await, "nothing of it happened");
     assert_eq!(rig.insert(vec![job("next")]).await, [new_id(2)], "not even the next id moved");
+}
+
+pub(super) async fn a_restored_job_takes_no_key_from_another_unless_told_to(rig: &Rig) {
+    let source = Rig::new(Arc::new(MemoryStore::new()));
+    source.push(job("filler")).await;
+    let back = source.push(job("back").alias("one")).await;
+    rig.push(job("holder").alias("one")).await;
+    let before = Dump::of(&*rig.store, at(10)).await;
+    let refused = rig.store.restore(vec![back.clone()], id(3), KeyRule::Ask).await;
+    assert!(matches!(refused, Err(StoreError::Unsupported(_))), "{refused:?}");
+    before.expect_same(&Dump::of(&*rig.store, at(10)).await, "nothing of it happened");
+    rig.happen(id(1), Event::Delete, at(0)).await;
+    rig.store.restore(vec![back], id(3), KeyRule::Ask).await.expect("the alias is free");
+    let found = rig.store.find_alias(&Tenant::default(), "one").await.expect("find_alias");
+    assert_eq!(found, Some(id(2)));
 }
 
 /// Job with this id, created in a store whose ids begin at 1.

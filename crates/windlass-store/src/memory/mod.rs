@@ -18,14 +18,14 @@
 use crate::blobs::BlobStore;
 use crate::blobs::memory::MemoryBlobs;
 use crate::calendar::Kept;
-use crate::copy::is_there;
+use crate::copy::{holds_the_key, is_there};
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{
-    AuditBounds, AuditEntry, AuditFilter, AuditLog, Change, ClaimAsk, Due, Gate, Held, Inserted, LimitUse,
-    Listener, Lookup, NewJob, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits,
-    Verdict,
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, Change, ClaimAsk, Due, Gate, Held, Inserted, KeyRule,
+    LimitUse, Listener, Lookup, NewJob, Restore, Result, Settings, SharedStore, Step, Store, StoreError,
+    UnderLimits, Verdict,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -214,8 +214,8 @@ impl Settings for MemoryStore {
 
 #[async_trait]
 impl Restore for MemoryStore {
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.with(|inner| inner.restore(jobs, next))?
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()> {
+        self.with(|inner| inner.restore(jobs, next, keys))?
     }
 }
 
@@ -315,10 +315,14 @@ impl Inner {
         JobId::new(self.last_id + 1).expect("one more than a number is not zero")
     }
 
-    fn restore(&mut self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+    fn restore(&mut self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()> {
         let mut ids = BTreeSet::new();
         if let Some(job) = jobs.iter().find(|job| self.jobs.contains_key(&job.id) || !ids.insert(job.id)) {
             return Err(is_there(job.id));
+        }
+        let holder = jobs.iter().flat_map(|job| keys_of(job)).find_map(|key| self.holder(&key));
+        if let Some(holder) = holder.filter(|_| keys == KeyRule::Ask) {
+            return Err(holds_the_key(holder));
         }
         let highest = ids.last().map_or(0, |id| id.get());
         self.last_id = self.last_id.max(next.get() - 1).max(highest);

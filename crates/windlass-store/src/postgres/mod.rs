@@ -47,7 +47,7 @@ pub use migrate::Standing;
 pub use options::PostgresOptions;
 
 use crate::blobs::BlobStore;
-use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
+use crate::change::{ClaimAsk, Due, Gate, KeyRule, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
@@ -243,8 +243,8 @@ impl Settings for PostgresStore {
 
 #[async_trait]
 impl Restore for PostgresStore {
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        restore::restore(&self.shared, jobs, next).await
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()> {
+        restore::restore(&self.shared, jobs, next, keys).await
     }
 }
 

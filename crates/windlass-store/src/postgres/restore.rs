@@ -1,4 +1,4 @@
-//! Insertion of jobs unchanged, for copies of whole stores.
+//! Insertion of jobs unchanged, for copies of whole stores and jobs that come back.
 
 use super::connection::{Connection, Params, Trouble};
 use super::lanes::{LaneId, LaneKey};
@@ -7,8 +7,9 @@ use super::shared::Shared;
 use super::statements as sql;
 use super::tally::Tally;
 use super::transaction::{Sending, all, all_within, patience, said};
+use crate::copy::holds_the_key;
 use crate::row;
-use crate::{Result, StoreError};
+use crate::{KeyRule, Result, StoreError};
 use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobId, Timestamp};
@@ -19,10 +20,15 @@ pub(super) async fn next_id(shared: &Shared) -> Result<JobId> {
     rows::id_of(rows.first().map_or(0, |row| row.get(0)))
 }
 
-pub(super) async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+pub(super) async fn restore(
+    shared: &Arc<Shared>,
+    jobs: Vec<Arc<Job>>,
+    next: JobId,
+    keys: KeyRule,
+) -> Result<()> {
     shared.open()?;
     shared.make_lanes(shared.missing_lanes(jobs.iter().map(|job| &job.spec))).await?;
-    let rows = Restored::of(shared, &jobs, next)?;
+    let rows = Restored::of(shared, &jobs, next, keys)?;
     let mut borrowed = shared.pool.get().await?;
     let connection = borrowed.connection()?;
     match rows.write(connection).await {
@@ -30,6 +36,10 @@ pub(super) async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: Job
         Err(Trouble::Refused(StoreError::Unavailable(why))) if why.contains("(23505)") => {
             let _ = connection.say("ROLLBACK").await;
             return Err(StoreError::Unsupported(format!("one of the jobs already exists: {why}")));
+        }
+        Err(Trouble::Refused(refused @ StoreError::Unsupported(_))) => {
+            let _ = connection.say("ROLLBACK").await;
+            return Err(refused);
         }
         Err(trouble) => {
             borrowed.throw_away();
@@ -64,10 +74,12 @@ struct Restored {
     /// Highest id in use.
     last: i64,
     ids: Vec<i64>,
+    /// Keys that no other job may have.
+    refs: Vec<rows::Ref>,
 }
 
 impl Restored {
-    fn of(shared: &Shared, jobs: &[Arc<Job>], next: JobId) -> Result<Restored> {
+    fn of(shared: &Shared, jobs: &[Arc<Job>], next: JobId, keys: KeyRule) -> Result<Restored> {
         let (mut open, mut done, mut tally) = (Table::default(), Table::default(), Tally::default());
         let mut lanes = Vec::with_capacity(jobs.len());
         let mut last = rows::number(next) - 1;
@@ -85,7 +97,28 @@ impl Restored {
             last = last.max(rows::number(job.id));
         }
         let ids = jobs.iter().map(|job| rows::number(job.id)).collect();
-        Ok(Restored { jobs: open, done, lanes, tally: tally.columns(), last, ids })
+        let asking = jobs.iter().filter(|_| keys == KeyRule::Ask);
+        let refs = asking.flat_map(|job| rows::held_ref(job).into_iter().chain(rows::alias_of(&job.spec)));
+        let refs = refs.collect();
+        Ok(Restored { jobs: open, done, lanes, tally: tally.columns(), last, ids, refs })
+    }
+
+    /// Locks the keys, and refuses if another job has one of them.
+    async fn lock_keys(&self, connection: &Connection) -> Result<(), Trouble> {
+        let mut locks: Vec<i64> = self.refs.iter().map(|bytes| rows::lock_number(bytes)).collect();
+        locks.sort_unstable();
+        let locks = &locks;
+        let sending: Sending<'_> = vec![
+            Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
+            Box::pin(async move { connection.query(sql::CLAIMANTS, &[&self.refs]).await }),
+        ];
+        let answers = all(sending).await?;
+        match answers.get(1).and_then(|claimants| claimants.first()) {
+            Some(row) => {
+                Err(Trouble::Refused(holds_the_key(rows::id_of(row.get(1)).map_err(Trouble::Refused)?)))
+            }
+            None => Ok(()),
+        }
     }
 
     async fn write(&self, connection: &Connection) -> Result<(), Trouble> {
@@ -98,6 +131,9 @@ impl Restored {
         if let Some(row) = all(begun).await?.iter().flatten().next() {
             let there: i64 = row.get(0);
             return Err(Trouble::Refused(StoreError::Unavailable(format!("job {there} (23505)"))));
+        }
+        if !self.refs.is_empty() {
+            self.lock_keys(connection).await?;
         }
         let sending: Sending<'_> = vec![
             Box::pin(send(connection, sql::RESTORE_JOBS, &self.jobs, false)),

@@ -39,7 +39,7 @@ pub use restore::{RestoreStage, Restored, restore};
 use crate::audit::{AuditBounds, AuditEntry, AuditFilter};
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;
-use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
+use crate::change::{ClaimAsk, Due, KeyRule, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
@@ -395,8 +395,8 @@ impl Settings for SqliteStore {
 
 #[async_trait]
 impl Restore for SqliteStore {
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.ask(|reply| Request::Restore { jobs, next, reply }).await
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule) -> Result<()> {
+        self.ask(|reply| Request::Restore { jobs, next, keys, reply }).await
     }
 }
 

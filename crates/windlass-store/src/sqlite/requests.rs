@@ -1,7 +1,7 @@
 //! Requests to the writer, and replies that wait for their commit.
 
 use crate::audit::{AuditBounds, AuditEntry};
-use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::change::{ClaimAsk, Due, KeyRule, Step, Verdict};
 use crate::error::StoreError;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -17,7 +17,7 @@ pub(super) enum Request {
     Setting { key: String, value: Option<Vec<u8>>, reply: Reply<()> },
     Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
     NextId { reply: Reply<JobId> },
-    Restore { jobs: Vec<Arc<Job>>, next: JobId, reply: Reply<()> },
+    Restore { jobs: Vec<Arc<Job>>, next: JobId, keys: KeyRule, reply: Reply<()> },
     Audit { entries: Vec<AuditEntry>, bounds: AuditBounds, reply: Reply<()> },
     Close { reply: Reply<()> },
     Tidy {},

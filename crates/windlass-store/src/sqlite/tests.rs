@@ -258,7 +258,7 @@ async fn a_list_does_not_walk_through_ids_that_are_gone() {
     let mut new = Job::clone(&old);
     new.id = far;
     let new = Arc::new(new);
-    store.restore(vec![new], JobId::new(far.get() + 1).unwrap()).await.unwrap();
+    store.restore(vec![new], JobId::new(far.get() + 1).unwrap(), KeyRule::Yield).await.unwrap();
     let by_tag = Filter { tag: Some("t".into()), limit: 10, ..Filter::default() };
     assert_eq!(names(&store, by_tag).await.0.len(), 2);
     store.close().await.unwrap();

@@ -8,10 +8,10 @@ use super::requests::{Answer, Applied, Failed, Reply, Request, applied, refuse};
 use super::rows::Rows;
 use super::tables::{RowCounts, Tables};
 use super::{Shared, load::load_index};
-use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
-use crate::copy::is_there;
+use crate::change::{ClaimAsk, Due, Inserted, KeyRule, NewJob, Step, Verdict};
+use crate::copy::{holds_the_key, is_there};
 use crate::error::StoreError;
-use crate::keys::{minds_keys, refusal};
+use crate::keys::{keys_of, minds_keys, refusal};
 use crate::row::Sharing;
 use rusqlite::Connection;
 use rustc_hash::FxHashSet;
@@ -227,11 +227,11 @@ impl Writer<'_> {
                 applied(reply, put, |reply, ()| Answer::Done(reply))
             }
             Request::NextId { reply } => applied(reply, self.next_id(), Answer::NextId),
-            Request::Restore { jobs, next, reply } => {
-                let restored = self.restore(&jobs, next);
-                applied(reply, restored, |reply, existing| match existing {
+            Request::Restore { jobs, next, keys, reply } => {
+                let restored = self.restore(&jobs, next, keys);
+                applied(reply, restored, |reply, refused| match refused {
                     None => Answer::Done(reply),
-                    Some(id) => Answer::Refused(reply, is_there(id)),
+                    Some(why) => Answer::Refused(reply, why),
                 })
             }
             Request::Close { reply } => Ok(Applied::Close(reply)),
@@ -303,13 +303,23 @@ impl Writer<'_> {
         JobId::new(self.known.next_id).ok_or_else(zero)
     }
 
-    /// Inserts jobs unchanged, or returns an id that exists. Checked before anything is written, because
-    /// other requests share the commit.
-    fn restore(&mut self, jobs: &[Arc<Job>], next: JobId) -> Result<Option<JobId>, StoreError> {
+    /// Inserts jobs unchanged, or returns why not. Checked before anything is written, because other requests
+    /// share the commit.
+    fn restore(
+        &mut self,
+        jobs: &[Arc<Job>],
+        next: JobId,
+        keys: KeyRule,
+    ) -> Result<Option<StoreError>, StoreError> {
         let mut ids = FxHashSet::default();
         for job in jobs {
             if !ids.insert(job.id) || self.tables.version_of(job.id)?.is_some() {
-                return Ok(Some(job.id));
+                return Ok(Some(is_there(job.id)));
+            }
+            for key in keys_of(job).iter().filter(|_| keys == KeyRule::Ask) {
+                if let Some(holder) = self.known.shared.index().claimants(key).first() {
+                    return Ok(Some(holds_the_key(*holder)));
+                }
             }
         }
         self.begin()?;

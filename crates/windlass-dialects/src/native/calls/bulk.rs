@@ -228,7 +228,9 @@ async fn delete(
     let answers = engine.delete(tenant, ids).await?;
     let (deleted, now) = (&call.server.state::<State>().deleted, engine.now());
     let keep = |job: Option<Arc<Job>>| {
-        job.and_then(|job| deleted.keep(job, now));
+        if let Some(job) = job {
+            deleted.keep(job, now);
+        }
     };
     Ok(answers.into_iter().map(|answer| answer.map(keep)).collect())
 }
