@@ -25,12 +25,22 @@ impl Engine {
         tenant: &Tenant,
         events: Vec<JobEvent>,
     ) -> Result<Vec<Answer>, EngineError> {
+        self.apply_blocks(tenant, events, 1).await
+    }
+
+    /// The same in blocks of `together` events for one job: if an event is refused, none of its block is applied.
+    pub(crate) async fn apply_blocks(
+        &self,
+        tenant: &Tenant,
+        events: Vec<JobEvent>,
+        together: usize,
+    ) -> Result<Vec<Answer>, EngineError> {
         let in_flight = self.inner.enter()?;
         self.check_count(events.len())?;
         let (tenant, by) = (tenant.clone(), self.by());
         let work = async move {
             let epoch = in_flight.limits.epoch();
-            let answers = in_flight.change_for(by, Some(&tenant), events, Vec::new()).await?;
+            let answers = in_flight.change_for((by, together), Some(&tenant), events, Vec::new()).await?;
             let written = answers.iter().flatten().filter_map(|moved| moved.after.as_ref());
             in_flight.relimit_since(epoch, written.map(|job| job.id)).await?;
             Ok(answers)
@@ -48,18 +58,18 @@ impl Inner {
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
     ) -> Result<Vec<Answer>, EngineError> {
-        self.change_for(Author::default(), tenant, events, known).await
+        self.change_for((Author::default(), 1), tenant, events, known).await
     }
 
-    /// [`Inner::change`] on behalf of a caller.
+    /// [`Inner::change`] on behalf of a caller, in blocks of events.
     async fn change_for(
         self: &Arc<Self>,
-        by: Author,
+        (by, together): (Author, usize),
         tenant: Option<&Tenant>,
         events: Vec<JobEvent>,
         known: Vec<Arc<Job>>,
     ) -> Result<Vec<Answer>, EngineError> {
-        let mut batch = EventBatch { by, ..EventBatch::new(self, tenant, events, known) };
+        let mut batch = EventBatch { by, together, ..EventBatch::new(self, tenant, events, known) };
         let outcome = batch.run().await;
         let delete_later = std::mem::take(&mut batch.delete_later);
         let answers = match outcome {
@@ -87,6 +97,8 @@ struct EventBatch<'a> {
     by: Author,
     tenant: Option<&'a Tenant>,
     events: Vec<JobEvent>,
+    /// Events of a block, which are applied all or not at all.
+    together: usize,
     answers: Vec<Option<Answer>>,
     /// Indexes of the events without a result.
     open: Vec<usize>,
@@ -117,6 +129,7 @@ impl<'a> EventBatch<'a> {
             answers: events.iter().map(|_| None).collect(),
             open: (0..events.len()).collect(),
             events,
+            together: 1,
             jobs,
             groups: Vec::new(),
             delete_later: Vec::new(),
@@ -164,11 +177,17 @@ impl<'a> EventBatch<'a> {
             let mut verdicts = Vec::new();
             for place in 0..self.open.len() {
                 let index = self.open[place];
-                verdicts.extend(self.add(&rules, index).map(|answer| (index, answer)));
+                verdicts.extend(self.add(&rules, index).map(|error| (index, error)));
             }
             if self.jobs.missing.is_empty() {
-                for (index, answer) in verdicts {
-                    self.answers[index] = Some(answer);
+                let must_repeat = self.together > 1 && !verdicts.is_empty();
+                for (index, error) in verdicts {
+                    self.refuse_block(index, error);
+                }
+                if must_repeat {
+                    // The rest is computed again without the blocks that were refused.
+                    self.open.retain(|index| self.answers[*index].is_none());
+                    continue;
                 }
                 return Ok(());
             }
@@ -177,8 +196,16 @@ impl<'a> EventBatch<'a> {
         Err(too_deep())
     }
 
-    /// Computes one event. Returns a result that does not depend on the commit of a group.
-    fn add(&mut self, rules: &Rules<'_>, index: usize) -> Option<Answer> {
+    /// Gives all events of a block this result.
+    fn refuse_block(&mut self, index: usize, error: VerbError) {
+        let first = index - index % self.together;
+        for answer in self.answers.iter_mut().skip(first).take(self.together) {
+            *answer = Some(Err(error));
+        }
+    }
+
+    /// Computes one event. Returns a refusal that does not depend on the commit of a group.
+    fn add(&mut self, rules: &Rules<'_>, index: usize) -> Option<VerbError> {
         let JobEvent { id, event } = &self.events[index];
         let id = *id;
         match self.jobs.compute(rules, self.tenant, id, event.clone()) {
@@ -208,13 +235,15 @@ impl<'a> EventBatch<'a> {
     }
 
     /// A refusal is final only if it was decided by a current version.
-    fn refuse(&mut self, index: usize, id: JobId, error: VerbError) -> Option<Answer> {
-        if let Some((_, group)) = self.jobs.drafted(id) {
+    fn refuse(&mut self, index: usize, id: JobId, error: VerbError) -> Option<VerbError> {
+        if self.together == 1
+            && let Some((_, group)) = self.jobs.drafted(id)
+        {
             self.groups[*group].answers.push((index, Err(error)));
             return None;
         }
         if self.jobs.is_fresh(id) {
-            return Some(Err(error));
+            return Some(error);
         }
         self.jobs.forget(id);
         self.jobs.missing.jobs.insert(id);

@@ -25,7 +25,7 @@ impl Engine {
         self.afterwards(tenant, events).await
     }
 
-    /// Applies the same events to each job, one after the other in one transaction, up to the first that is
+    /// Applies the same events to each job, one after the other in one transaction: all of them, or none if one is
     /// refused.
     pub async fn apply_in_turn(
         &self,
@@ -39,7 +39,8 @@ impl Engine {
         let each = |id: &JobId| {
             events.iter().map(|event| JobEvent { id: *id, event: event.clone() }).collect::<Vec<_>>()
         };
-        let answers = self.apply_each(tenant, ids.iter().flat_map(each).collect()).await?;
+        let together = events.len().max(1);
+        let answers = self.apply_blocks(tenant, ids.iter().flat_map(each).collect(), together).await?;
         let mut answers = answers.into_iter().map(|answer| answer.map(drop));
         // Takes the answers to all events of a job, also after a failure.
         let of_one = |_: &JobId| {

@@ -233,3 +233,15 @@ async fn a_settle_of_many_is_one_commit() {
     let (_, after, sum_after) = commits();
     assert_eq!((after - before, sum_after - sum_before), (1, 500));
 }
+
+#[tokio::test]
+async fn events_in_turn_are_applied_all_or_not_at_all() {
+    let world = World::new().await;
+    let ids = [world.push(job("a")).await, world.push(job("b")).await];
+    assert_eq!(world.claim_one().await.id, ids[0]);
+    let moved = update(Patch { queue: Some(queue("slow")), ..Patch::default() });
+    let again = windlass_core::Event::Requeue { at: world.after(0), even_running: false };
+    let answers = world.engine.apply_in_turn(&tenant(), &ids, &[moved, again]).await.unwrap();
+    assert_eq!(answers, [Err(VerbError::Refused(Refused::Running)), Ok(())]);
+    world.shows(&world.picture().await, "1 running default/a p0 a1 until 30000\n2 ready slow/b p0 a0 at 0");
+}
