@@ -5,11 +5,13 @@ use crate::auth::Role;
 use crate::route::{Access, Call, Route};
 use crate::server::Server;
 use axum::response::Response;
+use parking_lot::Mutex;
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use windlass_core::Tenant;
+use std::sync::Arc;
+use windlass_core::{JobId, Tenant};
 use windlass_engine::audit::AuditEntry;
 
 /// Longest detail of an entry; the rest is cut off.
@@ -29,8 +31,39 @@ pub(crate) fn with_detail(mut response: Response, target: Option<String>, detail
     response
 }
 
+/// Tenant that a call concerns, and what was done there.
+#[derive(Debug)]
+pub(crate) struct Concern {
+    tenant: Tenant,
+    /// Job that was found, by its id or by its alias.
+    job: Option<JobId>,
+    detail: Option<String>,
+}
+
+/// Added while a call is handled; each is an entry.
+pub(crate) type Concerns = Arc<Mutex<Vec<Concern>>>;
+
+impl Call {
+    /// Says whom a recorded call concerns, if that is not the tenant of the caller or the target in the path.
+    pub(crate) fn concerns(&self, tenant: &Tenant, job: Option<JobId>) {
+        if let Some(concerns) = &self.concerned {
+            concerns.lock().push(Concern { tenant: tenant.clone(), job, detail: None });
+        }
+    }
+
+    /// Says what was done to the one that was named last.
+    pub(crate) fn has_done(&self, detail: String) {
+        if let Some(concerns) = &self.concerned
+            && let Some(last) = concerns.lock().last_mut()
+        {
+            last.detail = Some(detail);
+        }
+    }
+}
+
 /// Call to be recorded unless it is refused.
 pub(crate) struct Note {
+    pub(crate) concerns: Concerns,
     tenant: Tenant,
     who: String,
     role: &'static str,
@@ -49,6 +82,7 @@ impl Note {
         let params = route.path.split('/').filter(|part| part.starts_with('{')).count();
         let targets: Vec<&str> = (0..params).map(|index| call.param(index)).collect();
         Some(Note {
+            concerns: Concerns::default(),
             tenant: call.tenant().unwrap_or_else(|_| caller.tenant.clone()),
             who: caller.who.to_string(),
             role: caller.role.as_str(),
@@ -93,27 +127,40 @@ fn singular(word: &str) -> &str {
     word.strip_suffix('s').unwrap_or(word)
 }
 
-/// Writes the entry before the call is answered, unless the call was refused. A call that ended with an error of
+/// Writes the entries before the call is answered, unless the call was refused. A call that ended with an error of
 /// the server may have changed something. A failure is logged: the action has happened.
 pub(crate) async fn record(server: &Server, note: Note, response: &mut Response) {
     let more = response.extensions_mut().remove::<AuditDetail>().unwrap_or_default();
     let status = response.status();
-    let mut detail = match status.is_server_error() {
+    let detail = match status.is_server_error() {
         true => format!("ended with status {}", status.as_u16()),
         false if status.is_success() => more.detail,
         false => return,
     };
-    detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
-    let entry = AuditEntry {
-        id: 0,
-        at: server.engine.now(),
-        tenant: note.tenant,
-        who: note.who,
-        role: note.role.to_owned(),
-        action: note.action,
-        target: more.target.unwrap_or(note.target),
-        detail,
-    };
+    let Note { concerns, tenant, who, role, action, target } = note;
+    let target = more.target.unwrap_or(target);
+    let mut concerns = std::mem::take(&mut *concerns.lock());
+    if concerns.is_empty() {
+        concerns.push(Concern { tenant, job: None, detail: None });
+    }
+    for Concern { tenant, job, detail: own } in concerns {
+        let mut detail = own.unwrap_or_else(|| detail.clone());
+        detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
+        let entry = AuditEntry {
+            id: 0,
+            at: server.engine.now(),
+            tenant,
+            who: who.clone(),
+            role: role.to_owned(),
+            action: action.clone(),
+            target: job.map_or_else(|| target.clone(), |id| id.to_string()),
+            detail,
+        };
+        write(server, entry).await;
+    }
+}
+
+async fn write(server: &Server, entry: AuditEntry) {
     if let Some(path) = server.audit_file.clone() {
         let line = line(&entry);
         let written = tokio::task::spawn_blocking(move || append(&path, &line)).await;

@@ -149,9 +149,10 @@ async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Respon
 
 /// Runs the handler of a call. A call that is recorded runs to its end even if the caller hangs up: what it
 /// does would happen all the same, and be missing in the audit log.
-async fn handle(route: &'static Route, call: Call) -> Response {
+async fn handle(route: &'static Route, mut call: Call) -> Response {
     let weight = call.weight().clone();
     let Some(note) = audit::Note::of(&call) else { return weight.carry((route.handle)(call)).await };
+    call.concerned = Some(Arc::clone(&note.concerns));
     let server = Arc::clone(&call.server);
     let recorded = async move {
         let mut response = weight.carry((route.handle)(call)).await;

@@ -1,5 +1,6 @@
 //! Routes of a dialect, and the request passed to their handlers.
 
+use crate::audit::Concerns;
 use crate::auth::{BadTenant, Caller, Role};
 use crate::budget::Busy;
 use crate::codec::Encoding;
@@ -264,6 +265,8 @@ pub struct Call {
     _share: Option<Share>,
     body_bytes_max: usize,
     weight: Weight,
+    /// What the audit log says about the call; `None`: it is not recorded.
+    pub(crate) concerned: Option<Concerns>,
 }
 
 /// Body in an unknown encoding.
@@ -339,6 +342,7 @@ impl Call {
             params,
             body_bytes_max,
             weight,
+            concerned: None,
             _share: share,
         }
     }

@@ -113,7 +113,9 @@ pub(super) async fn find(call: &Call) -> Result<(Tenant, Arc<Job>), ApiError> {
         Some(id) => find_id(call, id, params.tenant()).await?,
         None => find_alias(call, call.caller.tenant_for(params.tenant())?).await?,
     };
-    found.ok_or_else(ApiError::no_such_job)
+    let (tenant, job) = found.ok_or_else(ApiError::no_such_job)?;
+    call.concerns(&tenant, Some(job.id));
+    Ok((tenant, job))
 }
 
 /// Job with the alias in the path.

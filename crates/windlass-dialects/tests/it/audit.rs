@@ -1,12 +1,13 @@
 //! What the audit log says, and that nothing is missing in it.
 
-use crate::support::TestServer;
+use crate::support::{Keys, TestServer};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_dialects::ServerOptions;
+use windlass_dialects::auth::Role;
 use windlass_engine::SystemClock;
-use windlass_store::faulty::{Call, FaultyStore, Faults, Kind};
+use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
 /// Far above the normal duration on a busy machine.
@@ -64,4 +65,28 @@ async fn an_action_of_which_a_part_may_have_happened_is_recorded_with_its_status
     assert_eq!(detail, format!("ended with status {}", answer.status));
     assert_eq!(server.call("DELETE", "/api/v1/jobs/99", "").await.status, 404);
     assert_eq!(told(&server.get("/api/v1/audit").await.json()).len(), 1, "refused calls are left out");
+}
+
+#[tokio::test]
+async fn an_action_stands_with_the_tenant_and_the_job_that_it_concerns() {
+    let keys = Keys::for_tenants(&["a", "b"]);
+    let server = TestServer::start(keys.options()).await;
+    let call = async |(tenant, role): (&str, Role), method: &str, path: &str, body: &str| {
+        let answer = server.call_as(Some(keys.of(tenant, role)), method, path, body).await;
+        assert!(answer.status < 300, "{method} {path}: {}", answer.text());
+        answer.json()
+    };
+    let (admin, own) = (("a", Role::Admin), ("b", Role::Operator));
+    call(own, "POST", "/api/v1/jobs", r#"{"name":"n","alias":"first"}"#).await;
+    call(("a", Role::Operator), "POST", "/api/v1/jobs", r#"{"name":"n"}"#).await;
+    call(own, "POST", "/api/v1/jobs", r#"{"name":"n"}"#).await;
+    call(admin, "POST", "/api/v1/jobs/3/cancel", "").await;
+    call(own, "PATCH", "/api/v1/jobs/first", r#"{"priority":1}"#).await;
+    call(admin, "POST", "/api/v1/jobs/bulk", r#"{"action":"priority","priority":5,"ids":[1,2]}"#).await;
+    call(admin, "PUT", "/api/v1/tenants/b/quota", r#"{"jobs":100}"#).await;
+    let seen = call(own, "GET", "/api/v1/audit", "").await;
+    assert_eq!(told(&seen), ["b quota.set b", "b jobs.bulk ", "b job.change 1", "b job.cancel 3"]);
+    assert_eq!(seen["entries"][1]["detail"], "priority, 2 ids: 1 done, 0 refused");
+    assert_eq!(told(&call(own, "GET", "/api/v1/audit?job=1", "").await), ["b job.change 1"]);
+    assert_eq!(told(&call(("a", Role::Operator), "GET", "/api/v1/audit", "").await), ["a jobs.bulk "]);
 }

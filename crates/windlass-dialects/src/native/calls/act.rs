@@ -96,6 +96,7 @@ pub(super) async fn undelete(call: Call) -> Answer {
         let message = "no job with this id was deleted here within the time for which it can be brought back";
         return Err(ApiError::coded(StatusCode::NOT_FOUND, "not_found", message));
     };
+    call.concerns(&taken.1.spec.tenant, Some(id));
     let answer = engine.undelete(&taken.1.spec.tenant, &taken.1).await;
     match answer {
         Ok(Ok(job)) => {

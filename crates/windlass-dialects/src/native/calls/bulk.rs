@@ -204,16 +204,23 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
         }
     }
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    for (tenant, ids) in by_tenant(&fitting) {
+    let words =
+        ask.search.as_deref().map_or_else(|| format!("{asked} ids"), |words| format!("search {words:?}"));
+    let action = format!("{:?}", ask.action).to_lowercase();
+    let groups = by_tenant(&fitting);
+    let is_of_many = groups.len() > 1;
+    for (tenant, ids) in groups {
+        call.concerns(&tenant, None);
         let answers = match ask.action {
             BulkAction::Delete => delete(&call, &engine, &tenant, &ids).await?,
             _ => engine.apply_in_turn(&tenant, &ids, &events).await?,
         };
+        if is_of_many {
+            let refused = answers.iter().filter(|answer| answer.is_err()).count();
+            call.has_done(format!("{action}, {words}: {} done, {refused} refused", answers.len() - refused));
+        }
         ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer.map_err(ApiError::from)));
     }
-    let words =
-        ask.search.as_deref().map_or_else(|| format!("{asked} ids"), |words| format!("search {words:?}"));
-    let action = format!("{:?}", ask.action).to_lowercase();
     let detail = format!("{action}, {words}: {} done, {} refused", done.done, done.refused);
     Ok(with_detail(ok(&call, &done)?, None, detail))
 }

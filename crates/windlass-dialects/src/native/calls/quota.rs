@@ -119,6 +119,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
             "quotas of requests and connections must be at least 1; to block a tenant, revoke its tokens";
         return Err(ApiError::bad_request(why));
     }
+    call.concerns(&tenant, None);
     engine.set_quota(&tenant, quota).await?;
     tracing::info!(%tenant, by = %call.caller.who, "quotas of tenant {tenant} set: {quota:?}");
     Ok(with_detail(show(&call, &tenant).await?, None, format!("{quota:?}")))
