@@ -109,10 +109,8 @@ export function parse(text) {
 
 // The word of the API; the browser's clock turns `delayed` and `retrying` into `ready` between two looks.
 export function stateWord(job, now = Date.now()) {
-  if (!['ready', 'delayed', 'retrying'].includes(job.state)) return job.state;
-  if (!(job.run_at > now + 1000)) return 'ready';
-  if (job.state !== 'ready') return job.state;
-  return job.errors?.length ? 'retrying' : 'delayed';
+  const waits = job.state === 'delayed' || job.state === 'retrying';
+  return waits && !(job.run_at > now) ? 'ready' : job.state;
 }
 export const chip = (state) => h('span', { class: `state ${state}` }, state);
 export const link = (path, ...text) => h('a', { href: `#/${path}` }, ...text);

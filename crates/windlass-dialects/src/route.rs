@@ -265,7 +265,7 @@ pub struct Call {
     _share: Option<Share>,
     body_bytes_max: usize,
     weight: Weight,
-    /// What the audit log says about the call; `None`: it is not recorded.
+    /// Subject of the entry in the audit log; `None`: the call is not recorded.
     pub(crate) concerned: Option<Concerns>,
 }
 

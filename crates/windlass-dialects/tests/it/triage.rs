@@ -263,7 +263,8 @@ async fn failures_are_grouped_and_their_search_acts_on_the_group() {
         assert_eq!(told, counts, "{query}: {answer}");
     }
     // A group within a queue is acted on within it.
-    failed(&server, r#"{"name":"mail","retry":1,"queue":"q"}"#, json!({"class": "SMTPError"})).await;
+    failed(&server, r#"{"name":"mail","retry":1,"queue":"q","priority":-1}"#, json!({"class": "SMTPError"}))
+        .await;
     let within = server.get("/api/v1/failures?queue=q&name=mail").await.json();
     assert_eq!(found(&server, within["groups"][0]["search"].as_str().unwrap()).await, [6], "{within}");
     for wrong in ["?sort=name", "?state=ready", "?search=state:ready", "?colour=red"] {

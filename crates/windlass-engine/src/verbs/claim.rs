@@ -170,7 +170,6 @@ impl Inner {
         for _ in 0..LATE_ROUNDS_MAX {
             let limit = ask.limit - delivery.jobs.len();
             let jobs = self.claim_from_store(ask, limit).await?;
-            let is_full = jobs.len() == limit;
             self.granted(&jobs);
             let (late, in_time): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| comes_too_late(job));
             delivery.jobs.extend(in_time);
@@ -178,7 +177,7 @@ impl Inner {
                 break;
             }
             self.skip(late).await?;
-            if !is_full {
+            if delivery.jobs.len() == ask.limit {
                 break;
             }
         }
