@@ -133,9 +133,22 @@ impl World {
     }
 }
 
+/// A process that another test starts holds the lock on the folder, too, until its `exec`; the journal would then
+/// take another folder.
 fn open(folder: &Path) -> Journal {
-    let home = Location::Folder(folder.join("journal"));
-    Journal::open(Settings { home, ..Settings::default() }).unwrap()
+    let home = folder.join("journal");
+    let has_id = home.join("id").exists();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        let home = Location::Folder(home.clone());
+        let journal = Journal::open(Settings { home, ..Settings::default() }).unwrap();
+        if !has_id || journal.id().is_some() {
+            return journal;
+        }
+        assert!(std::time::Instant::now() < until, "the folder of the journal is in use");
+        drop(journal);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }
 
 /// A job that is deleted as soon as it is finished.
