@@ -71,7 +71,7 @@ impl Engine {
         T: Send,
         E: From<EngineError> + Send,
     {
-        let _visit = self.inner.enter()?;
+        let _in_flight = self.inner.enter()?;
         let mut round = Round::default();
         for _ in 0..ROUNDS_MAX {
             let (seen, made) = look().await?;
@@ -153,7 +153,7 @@ impl Inner {
         ids: &[JobId],
         works: &mut [&mut dyn Work],
     ) -> Result<(), EngineError> {
-        let _visit = self.enter()?;
+        let _in_flight = self.enter()?;
         let mut jobs = Jobs::with_capacity(ids.len());
         self.remember_leased(&mut jobs, ids.iter().copied());
         let unknown: Vec<JobId> = ids.iter().copied().filter(|id| !jobs.knows(*id)).collect();

@@ -30,24 +30,24 @@ impl Engine {
         tenant: &Tenant,
         deleted: &Job,
     ) -> Result<Result<Arc<Job>, VerbError>, EngineError> {
-        let visit = self.inner.enter()?;
+        let in_flight = self.inner.enter()?;
         if !self.reaches_job(tenant, deleted) {
             return Ok(Err(VerbError::NotFound));
         }
-        if let Some(holder) = visit.alias_holder(deleted).await? {
+        if let Some(holder) = in_flight.alias_holder(deleted).await? {
             return Ok(Err(Refused::KeyTaken(holder).into()));
         }
         let job = Arc::new(come_back(deleted, self.now()));
         let (jobs, bytes) = (u64::from(!job.state().is_settled()), job.spec.payload.bytes.len() as u64);
         let admitted = self.reserve(tenant, jobs, bytes).await?;
         let work = async move {
-            let put = visit.put_back(Arc::clone(&job)).await;
+            let put = in_flight.put_back(Arc::clone(&job)).await;
             if put.as_ref().err().is_none_or(|error| error.code() == "outcome_unknown") {
                 admitted.keep();
             }
             match put {
                 Ok(()) => Ok(Ok(job)),
-                Err(error) if error.code() == "unsupported" => match visit.alias_holder(&job).await? {
+                Err(error) if error.code() == "unsupported" => match in_flight.alias_holder(&job).await? {
                     // Another job took it meanwhile.
                     Some(holder) => Ok(Err(Refused::KeyTaken(holder).into())),
                     None => Err(error),
