@@ -5,6 +5,7 @@ use crate::job::{Extras, Outcome, Payload};
 use crate::lease::{Holder, LeasePolicy, Rest, Token};
 use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
+use crate::steps::{NewStep, Wait};
 use crate::turn::CatchUp;
 use crate::{Name, Queue, Timestamp};
 use std::sync::Arc;
@@ -58,10 +59,20 @@ pub enum Event {
     /// Ends the run and starts the job over: attempts count from zero, settled children are deleted if the
     /// policy says so.
     Restart(Box<Restart>),
-    /// Ends the run but not the job, which waits for a `Run` event.
-    Suspend {
+    /// Ends the run but not the job, which waits.
+    Suspend(Suspend),
+    /// Keeps the results of steps of the run.
+    KeepSteps {
         by: Holder,
+        steps: Vec<NewStep>,
     },
+    /// Signal from outside the runs: ends a wait for it, or is kept until one begins.
+    Signal {
+        name: Arc<str>,
+        payload: Payload,
+    },
+    /// The time of a suspended job has come.
+    Wake,
     /// The lease with this token has expired.
     Lapse {
         token: Token,
@@ -80,6 +91,11 @@ pub enum Event {
     Requeue {
         at: Timestamp,
         even_running: bool,
+    },
+    /// Starts over from a step: that step and the ones kept after it are executed again.
+    RequeueFrom {
+        at: Timestamp,
+        step: Arc<str>,
     },
     Terminate,
     /// Moves straight to a state without a run and without a shutdown run; a current run ends first.
@@ -113,6 +129,11 @@ impl Event {
         Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: false })
     }
 
+    /// Ends a run; the job waits for a request.
+    pub fn suspend(by: Holder) -> Event {
+        Event::Suspend(Suspend { by, until: None, wait: None })
+    }
+
     /// A run that went wrong. The engine fills in chance.
     pub fn fail(by: Holder, outcome: Outcome, retry: RetryWish) -> Event {
         Event::Fail(Failure { by, outcome, retry, payload: None, chance: 0.0 })
@@ -135,6 +156,15 @@ pub struct Finish {
     pub payload: Option<Payload>,
     /// Ends the job in spite of its repeat rule.
     pub ignore_repeat: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Suspend {
+    pub by: Holder,
+    /// Time at which the job runs again in any case.
+    pub until: Option<Timestamp>,
+    /// `None`: nothing is kept of the wait.
+    pub wait: Option<Box<Wait>>,
 }
 
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
 use crate::retry::RetryPolicy;
 use crate::state::JobState;
+use crate::steps::Steps;
 use crate::turn::{CatchUp, TURNS_KEPT, Turn};
 use crate::unique::Unique;
 use crate::{Name, Queue, Tenant, Timestamp};
@@ -297,6 +298,9 @@ pub struct Body {
     /// Ports and state of a long-lived job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Arc<Ports>>,
+    /// Kept steps, wait and signals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Arc<Steps>>,
     /// Log lines of its runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<Log>>,
@@ -325,7 +329,8 @@ impl Body {
         let errors = self.errors.iter().map(|error| {
             error.message.len() + text(&error.class) + payload(&error.error) + text(&error.backtrace)
         });
-        ports + outcome + lines + errors.sum::<usize>()
+        let steps = self.steps.as_ref().map_or(0, |steps| steps.bytes());
+        ports + outcome + lines + steps + errors.sum::<usize>()
     }
 
     pub fn remember_error(&mut self, error: AttemptError) {
@@ -385,6 +390,10 @@ impl Job {
         self.body.as_ref()?.ports.as_ref()
     }
 
+    pub fn steps(&self) -> Option<&Arc<Steps>> {
+        self.body.as_ref()?.steps.as_ref()
+    }
+
     /// True if the current run is the shutdown run because the job started too many runs within one minute.
     pub fn runs_too_often(&self) -> bool {
         let max = self.spec.policy.runs_per_minute;
@@ -421,10 +430,12 @@ impl Job {
         self.spec.policy.result.keep.expires_at(settled_at)
     }
 
-    /// Next time at which the job needs action without a request: lease expiry, or the end of a keep time.
+    /// Next time at which the job needs action without a request: lease expiry, the end of a wait or of a keep
+    /// time.
     pub fn deadline(&self) -> Option<Timestamp> {
         match &self.state {
             JobState::Running(lease) => lease.until,
+            JobState::Suspended { until } => *until,
             _ => [self.expires_at(), self.result_expires_at()].into_iter().flatten().min(),
         }
     }

@@ -84,7 +84,7 @@ impl Rest {
 
     pub fn state(self, now: Timestamp) -> JobState {
         match self {
-            Rest::Suspended => JobState::Suspended,
+            Rest::Suspended => JobState::SUSPENDED,
             Rest::Completed => JobState::Completed { at: now },
             Rest::Failed => JobState::Failed { at: now },
             Rest::Terminated => JobState::Terminated { at: now },

@@ -40,6 +40,7 @@ pub mod retry;
 pub mod scope;
 pub mod state;
 pub mod state_word;
+pub mod steps;
 pub mod time;
 pub mod transition;
 pub mod turn;

@@ -27,6 +27,12 @@ pub enum Refused {
     Terminating,
     #[error("the retention time of the job is not over")]
     StillKept,
+    #[error("the job keeps no step of this name")]
+    NoStep,
+    #[error("the job has too many steps, or their results are too large together; keep large results in blobs")]
+    StepsFull,
+    #[error("too many signals wait for the job; it has to take them first")]
+    SignalsFull,
     /// Found by the store's unique index; the rules in this crate never return it.
     #[error("job {0} has the same unique key or alias; wait until it is finished, or cancel it first")]
     KeyTaken(JobId),
@@ -47,6 +53,9 @@ impl Refused {
             Refused::HasChildren => "has_children",
             Refused::Terminating => "terminating",
             Refused::StillKept => "still_kept",
+            Refused::NoStep => "no_step",
+            Refused::StepsFull => "steps_full",
+            Refused::SignalsFull => "signals_full",
             Refused::KeyTaken(_) => "key_taken",
         }
     }

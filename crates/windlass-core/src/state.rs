@@ -27,8 +27,11 @@ pub enum JobState {
     Running(Lease),
     /// Waits for its family: a parent for its children, a child for the end of its parent's run.
     Waiting,
-    /// The run ended but the job did not; a `Run` event starts it again.
-    Suspended,
+    /// The run ended but the job did not. It runs again at `until`, on a `Run` event, or when its wait ends
+    /// ([`crate::steps::Wait`]).
+    Suspended {
+        until: Option<Timestamp>,
+    },
     Completed {
         at: Timestamp,
     },
@@ -118,12 +121,15 @@ impl JobState {
         JobState::Ready { run_at, lapsed: None }
     }
 
+    /// Suspended until a request.
+    pub const SUSPENDED: JobState = JobState::Suspended { until: None };
+
     pub fn name(&self) -> StateName {
         match self {
             JobState::Ready { .. } => StateName::Ready,
             JobState::Running(_) => StateName::Running,
             JobState::Waiting => StateName::Waiting,
-            JobState::Suspended => StateName::Suspended,
+            JobState::Suspended { .. } => StateName::Suspended,
             JobState::Completed { .. } => StateName::Completed,
             JobState::Failed { .. } => StateName::Failed,
             JobState::Cancelled { .. } => StateName::Cancelled,

@@ -10,6 +10,7 @@ use crate::history::{Mark, MarkKind};
 use crate::job::{Body, Job, JobId, JobSpec, Progress};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::steps::{Signal, Woken};
 use std::sync::Arc;
 
 mod acts;
@@ -101,7 +102,7 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
     match event {
         Event::Cancel { .. } => Some(MarkKind::Cancelled),
         Event::Run { .. } => Some(MarkKind::Run),
-        Event::Requeue { .. } => Some(MarkKind::Retried),
+        Event::Requeue { .. } | Event::RequeueFrom { .. } => Some(MarkKind::Retried),
         Event::Terminate => Some(MarkKind::Terminated),
         Event::Update(_) | Event::PutToRest(_) => Some(MarkKind::Changed),
         Event::Claim(_)
@@ -115,7 +116,10 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         | Event::Return { .. }
         | Event::Skip { .. }
         | Event::Restart(_)
-        | Event::Suspend { .. }
+        | Event::Suspend(_)
+        | Event::KeepSteps { .. }
+        | Event::Signal { .. }
+        | Event::Wake
         | Event::Lapse { .. }
         | Event::SetPorts(_)
         | Event::TakeOver(_)
@@ -160,11 +164,15 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Return { by } => released(job, by, job.progress.due_at.min(now), false, now),
         Event::Skip { by } => skipped(job, by, now),
         Event::Restart(restart) => restarted(job, *restart, now),
-        Event::Suspend { by } => suspended(job, by, now),
+        Event::Suspend(suspend) => suspended(job, suspend, now),
+        Event::KeepSteps { by, steps } => steps_kept(job, by, steps, now),
+        Event::Signal { name, payload } => signalled(job, Signal { name, payload, at: now }, now),
+        Event::Wake => woken(job, now),
         Event::Lapse { token, chance } => lapsed(job, token, chance, now),
         Event::Cancel { running, failed_too } => cancelled(job, running, failed_too, now),
         Event::Run { at, force } => run(job, at, force, now),
         Event::Requeue { at, even_running } => requeued(job, at, even_running, now),
+        Event::RequeueFrom { at, step } => requeued_from(job, at, &step, now),
         Event::Terminate => terminated(job, now),
         Event::PutToRest(rest) => put_to_rest(job, rest, now),
         Event::SetPorts(ports) => {
@@ -211,7 +219,7 @@ fn taken_over(job: &Job, standing: Standing, now: Timestamp) -> Result<Transitio
         JobState::Running(_) => return Err(Refused::Running),
         JobState::Waiting => return Err(Refused::Waiting),
         JobState::Ready { .. }
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -248,6 +256,9 @@ fn one_child_less(job: &Job, now: Timestamp) -> Job {
 /// ahead of newer jobs.
 fn resumed_after(job: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
     match (&job.state, next.progress.started_at) {
+        (JobState::Suspended { .. }, _) if next.progress.pending_children == 0 && waits_for_children(job) => {
+            wake(job, next, Woken::ByChildren, now)
+        }
         (JobState::Waiting, Some(started_at)) if next.progress.pending_children == 0 => {
             next.progress.attempts = 0;
             to(job, next, JobState::ready(started_at.min(now)))

@@ -10,6 +10,9 @@ mod import;
 mod push;
 mod reads;
 mod runs;
+mod steps;
+
+pub use steps::KeptBefore;
 
 use crate::error::{EngineError, PushRefused};
 use std::sync::Arc;

@@ -52,7 +52,8 @@ pub(crate) fn at(state: &JobState) -> i64 {
         | JobState::Failed { at }
         | JobState::Cancelled { at }
         | JobState::Terminated { at } => at.as_millis(),
-        JobState::Waiting | JobState::Suspended => 0,
+        JobState::Suspended { until: Some(until) } => until.as_millis().max(1),
+        JobState::Waiting | JobState::Suspended { until: None } => 0,
     }
 }
 
@@ -227,7 +228,7 @@ pub(crate) fn read_moves(
         },
         StateName::Running => JobState::Running(read_lease(&mut reader, flags)?),
         StateName::Waiting => JobState::Waiting,
-        StateName::Suspended => JobState::Suspended,
+        StateName::Suspended => JobState::Suspended { until: (at > 0).then_some(moment) },
         StateName::Completed => JobState::Completed { at: moment },
         StateName::Failed => JobState::Failed { at: moment },
         StateName::Cancelled => JobState::Cancelled { at: moment },

@@ -52,7 +52,7 @@ fn table() -> Vec<(Job, &'static str)> {
         (job(running(RunKind::Shutdown, false), 1, 0), "clone"),
         (job(JobState::Waiting, 1, 2), "edit clone"),
         (job(JobState::Waiting, 0, 0), "cancel delete edit clone"),
-        (job(JobState::Suspended, 1, 0), "run cancel delete edit clone"),
+        (job(JobState::SUSPENDED, 1, 0), "run cancel delete edit clone"),
         (job(JobState::Completed { at: at(1) }, 1, 0), "retry delete clone"),
         (job(JobState::Failed { at: at(1) }, 1, 0), "retry delete clone"),
         (job(JobState::Cancelled { at: at(1) }, 1, 0), "retry delete clone"),

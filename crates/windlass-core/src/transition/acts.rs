@@ -8,7 +8,9 @@ use crate::job::Job;
 use crate::lease::{Afterwards, Lease, Rest, RunKind};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::steps::{Signal, Steps, Woken};
 use crate::turn::TurnOutcome;
+use std::sync::Arc;
 
 pub(super) fn cancelled(
     job: &Job,
@@ -18,7 +20,7 @@ pub(super) fn cancelled(
 ) -> Result<Transition, Refused> {
     let mut next = touched(job, now);
     match (&job.state, running) {
-        (JobState::Ready { .. } | JobState::Suspended, _) => {
+        (JobState::Ready { .. } | JobState::Suspended { .. }, _) => {
             settle(job, next, JobState::Cancelled { at: now })
         }
         (JobState::Waiting, _) if job.progress.pending_children > 0 => Err(Refused::HasChildren),
@@ -62,7 +64,10 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
             to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
         }
         // The job continues, so its progress stays visible.
-        JobState::Suspended => {
+        JobState::Suspended { until } => {
+            if let Some(steps) = waiting_steps(&mut next) {
+                steps.end_wait(Woken::ByRequest, until.is_some(), now);
+            }
             next.progress.attempts = 0;
             to(job, next, JobState::ready(at))
         }
@@ -115,7 +120,7 @@ pub(super) fn requeued(
         JobState::Running(_)
         | JobState::Waiting
         | JobState::Ready { .. }
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -124,9 +129,65 @@ pub(super) fn requeued(
     }
     let mut next = touched(job, now);
     inputs_returned(&mut next);
-    start_over(&mut next, at);
+    // A job that ended well starts anew; any other continues after its kept steps.
+    match &job.state {
+        JobState::Completed { .. } => start_over(&mut next, at),
+        _ => start_over_with_steps(&mut next, at),
+    }
     next.progress.finished_at = None;
     to(job, next, JobState::ready(at))
+}
+
+/// Runs the job again from a step; also a completed one keeps the steps before it.
+pub(super) fn requeued_from(
+    job: &Job,
+    at: Timestamp,
+    step: &str,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let kept = job.steps().filter(|steps| steps.find(step).is_some()).ok_or(Refused::NoStep)?;
+    let mut kept = Steps::clone(kept);
+    kept.drop_from(step);
+    kept.drop_wait();
+    let mut transition = requeued(job, at, false, now)?;
+    if let Some(next) = &mut transition.job {
+        body_mut(next).steps = Some(Arc::new(kept));
+    }
+    Ok(transition)
+}
+
+/// Takes in a signal; wakes the job if it waits for it.
+pub(super) fn signalled(job: &Job, signal: Signal, now: Timestamp) -> Result<Transition, Refused> {
+    if job.state.is_settled() {
+        return Err(Refused::Settled(job.state.name()));
+    }
+    let mut next = touched(job, now);
+    let steps = steps_mut(&mut next);
+    if !matches!(job.state, JobState::Suspended { .. }) {
+        steps.drop_wait();
+    }
+    match steps.take_in(signal)? {
+        Some(woken) => wake(job, next, woken, now),
+        None => stay(next),
+    }
+}
+
+/// The time of a suspended job has come.
+pub(super) fn woken(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
+    match &job.state {
+        JobState::Suspended { until: Some(until) } if *until <= now => {
+            wake(job, touched(job, now), Woken::ByTime, now)
+        }
+        JobState::Suspended { .. } => Err(Refused::NotDue),
+        JobState::Running(_) => Err(Refused::Running),
+        JobState::Waiting => Err(Refused::Waiting),
+        JobState::Ready { .. }
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => Err(Refused::NotClaimable(job.state.name())),
+    }
 }
 
 pub(super) fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
@@ -140,7 +201,7 @@ pub(super) fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refuse
         }
         JobState::Ready { .. }
         | JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -162,7 +223,7 @@ pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Trans
         }
         state if state.name() == rest.name() => Err(Refused::Settled(rest.name())),
         JobState::Ready { .. }
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -192,7 +253,7 @@ pub(super) fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transit
         }
         JobState::Running(_)
         | JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -207,7 +268,7 @@ pub(super) fn deleted(job: &Job) -> Result<Transition, Refused> {
         JobState::Waiting if job.progress.pending_children > 0 => Err(Refused::HasChildren),
         JobState::Ready { .. }
         | JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }

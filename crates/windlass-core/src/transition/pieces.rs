@@ -12,6 +12,7 @@ use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::retry::TIMED_OUT;
 use crate::state::JobState;
+use crate::steps::{Steps, Woken};
 use crate::turn::{Turn, TurnOutcome};
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ pub(super) fn ended_run(job: &Job, by: Holder, now: Timestamp) -> Result<Run, Re
         }
         JobState::Ready { .. }
         | JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -327,8 +328,48 @@ pub(super) fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Ti
     job.spec.policy.retry.next_run(job.progress.attempts, turn_began(job), now, chance)
 }
 
-/// Starts a new scheduled run: attempts count from zero, and the progress of the previous run is cleared.
+/// Wakes a suspended job: attempts count from zero.
+pub(super) fn wake(
+    before: &Job,
+    mut next: Job,
+    woken: Woken,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let timed = matches!(before.state, JobState::Suspended { until: Some(_) });
+    if let Some(steps) = waiting_steps(&mut next) {
+        steps.end_wait(woken, timed, now);
+    }
+    next.progress.attempts = 0;
+    to(before, next, JobState::ready(now))
+}
+
+pub(super) fn steps_mut(next: &mut Job) -> &mut Steps {
+    Arc::make_mut(body_mut(next).steps.get_or_insert_default())
+}
+
+/// Steps of a job that waits.
+pub(super) fn waiting_steps(next: &mut Job) -> Option<&mut Steps> {
+    next.steps()?.wait()?;
+    Some(steps_mut(next))
+}
+
+pub(super) fn waits_for_children(job: &Job) -> bool {
+    job.steps().and_then(|steps| steps.wait()).is_some_and(|wait| wait.children)
+}
+
+/// Starts a new scheduled run without the steps of the previous one.
 pub(super) fn start_over(next: &mut Job, run_at: Timestamp) {
+    start_over_with_steps(next, run_at);
+    if next.steps().is_some() {
+        body_mut(next).steps = None;
+    }
+}
+
+/// Attempts count from zero, and the progress of the previous run is cleared; kept steps stay.
+pub(super) fn start_over_with_steps(next: &mut Job, run_at: Timestamp) {
+    if let Some(steps) = waiting_steps(next) {
+        steps.drop_wait();
+    }
     next.progress.attempts = 0;
     next.progress.due_at = run_at;
     if next.body.as_ref().is_some_and(|body| body.percent.is_some() || body.note.is_some()) {

@@ -3,12 +3,13 @@
 use super::Transition;
 use super::pieces::*;
 use crate::Timestamp;
-use crate::event::{Failure, Finish, Grant, Patch, Restart, RetryWish};
+use crate::event::{Failure, Finish, Grant, Patch, Restart, RetryWish, Suspend};
 use crate::failure::LEASE_EXPIRED;
 use crate::job::{Job, KeepFor, Outcome};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::steps::{NewStep, Wait, Woken};
 use crate::turn::{Turn, TurnOutcome, comes_too_late};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(super) fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transitio
         JobState::Terminating { run_at } => (*run_at, RunKind::Shutdown),
         JobState::Running(_) => return Err(Refused::Running),
         JobState::Waiting => return Err(Refused::Waiting),
-        JobState::Suspended
+        JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -246,8 +247,8 @@ pub(super) fn restarted(job: &Job, restart: Restart, now: Timestamp) -> Result<T
     forgetting_children(job, after_run(job, next, JobState::ready(run_at))?)
 }
 
-pub(super) fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refused> {
-    let run = ended_run(job, by, now)?;
+pub(super) fn suspended(job: &Job, suspend: Suspend, now: Timestamp) -> Result<Transition, Refused> {
+    let run = ended_run(job, suspend.by, now)?;
     let mut next = touched(job, now);
     next.progress.finished_at = Some(now);
     inputs_used(&mut next);
@@ -260,7 +261,30 @@ pub(super) fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transit
     if let Some(at) = run.again_at() {
         return run_again(job, next, at.max(now));
     }
-    after_run(job, next, JobState::Suspended)
+    let Suspend { until, wait, .. } = suspend;
+    if let Some(wait) = wait {
+        let children_pending = next.progress.pending_children > 0;
+        let steps = steps_mut(&mut next);
+        let early = steps.begin_wait(Wait { since: now, ..*wait }, children_pending);
+        let is_over = until.is_some_and(|until| until <= now).then_some(Woken::ByTime);
+        if let Some(woken) = early.or(is_over) {
+            steps.end_wait(woken, until.is_some(), now);
+            return run_again(job, next, now);
+        }
+    }
+    after_run(job, next, JobState::Suspended { until })
+}
+
+pub(super) fn steps_kept(
+    job: &Job,
+    by: Holder,
+    steps: Vec<NewStep>,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    live_lease(job, by, now)?;
+    let mut next = touched(job, now);
+    steps_mut(&mut next).keep(steps, now)?;
+    stay(next)
 }
 
 pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transition, Refused> {

@@ -162,7 +162,7 @@ fn restart(by: Holder, ms: i64) -> Event {
 }
 
 fn suspend(by: Holder) -> Event {
-    Event::Suspend { by }
+    Event::suspend(by)
 }
 
 fn report(by: Holder) -> Event {

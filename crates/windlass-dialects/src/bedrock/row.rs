@@ -71,7 +71,7 @@ impl RowState {
             JobState::Ready { .. } | JobState::Terminating { .. } => RowState::Queued,
             JobState::Running(lease) if lease.until.is_some() => RowState::Runqueued,
             JobState::Running(_) => RowState::Running,
-            JobState::Waiting | JobState::Suspended => RowState::Paused,
+            JobState::Waiting | JobState::Suspended { .. } => RowState::Paused,
             JobState::Completed { .. } => RowState::Finished,
             JobState::Failed { .. } => RowState::Failed,
             JobState::Cancelled { .. } | JobState::Terminated { .. } => RowState::Cancelled,
@@ -185,7 +185,7 @@ fn next_run(job: &Job) -> Cow<'_, str> {
             Cow::Owned(job.progress.started_at.map_or_else(String::new, times::seconds))
         }
         JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }

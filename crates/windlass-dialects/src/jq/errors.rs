@@ -129,6 +129,9 @@ impl From<VerbError> for JqError {
                 | Refused::HasChildren
                 | Refused::Terminating
                 | Refused::StillKept
+                | Refused::NoStep
+                | Refused::StepsFull
+                | Refused::SignalsFull
                 | Refused::KeyTaken(_)),
             ) => JqError::coded(StatusCode::CONFLICT, refused.code(), refused.to_string()),
         }

@@ -12,7 +12,7 @@ use windlass_engine::HeldBy;
 pub fn status(job: &Job) -> Option<&'static str> {
     Some(match job.state() {
         JobState::Ready { .. } if job.progress.attempts > 0 => "retrying",
-        JobState::Ready { .. } | JobState::Waiting | JobState::Suspended => "queued",
+        JobState::Ready { .. } | JobState::Waiting | JobState::Suspended { .. } => "queued",
         JobState::Running(_) | JobState::Terminating { .. } => "running",
         JobState::Completed { .. } => "done",
         JobState::Failed { .. } | JobState::Terminated { .. } => "error",

@@ -147,7 +147,7 @@ pub fn date_and_lock(job: &Job) -> (String, &str) {
         | JobState::Failed { at }
         | JobState::Cancelled { at }
         | JobState::Terminated { at } => (times::archived(*at), DONE),
-        JobState::Waiting | JobState::Suspended => (times::iso(job.progress.due_at), ""),
+        JobState::Waiting | JobState::Suspended { .. } => (times::iso(job.progress.due_at), ""),
     }
 }
 

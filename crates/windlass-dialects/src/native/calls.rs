@@ -32,6 +32,7 @@ mod result;
 mod schedules;
 pub(in crate::native) mod settle;
 mod stats;
+mod steps;
 mod tokens;
 mod workers;
 
@@ -88,13 +89,18 @@ pub static CALLS: &[Route] = &[
         .with_request::<bulk::BulkAsk<'_>>(bulk::EXAMPLES).with_response::<bulk::BulkDone>(200),
     post("/api/v1/claim", Worker, call!(claim::claim), "Claim jobs; with `wait_ms`, waits for one")
         .with_optional_request::<claim::ClaimBody<'_>>(claim::EXAMPLES).with_response::<claim::Claimed<'_>>(200),
-    post("/api/v1/settle", Worker, call!(settle::settle), "Settle claimed jobs: finish, fail or release")
+    post("/api/v1/settle", Worker, call!(settle::settle), "Settle claimed jobs: finish, fail, release or suspend")
         .with_request::<settle::SettleAsk<'_>>(settle::EXAMPLES).with_body(NO_OWN_BOUND).with_response::<settle::SettledAnswer<'_>>(200),
     post("/api/v1/extend", Worker, call!(extend::extend), "Heartbeats: extend leases, report progress, learn of cancellations")
         .with_request::<extend::ExtendAsk<'_>>(extend::EXAMPLES).with_body(NO_OWN_BOUND).with_response::<extend::ExtendedAnswer>(200),
     post("/api/v1/jobs/{id}/log", Worker, call!(log::log), "Append lines to the log of a claimed job")
         .with_params(&[ID, TENANT]).with_request::<log::LogAsk<'_>>(log::EXAMPLES).with_body(NO_OWN_BOUND)
         .with_response::<extend::ExtendedEntry>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/jobs/{id}/steps", Worker, call!(steps::keep), "Keep results of steps of a claimed job; a step that is kept already does not change")
+        .with_params(&[ID, TENANT]).with_request::<steps::StepsAsk<'_>>(steps::EXAMPLES).with_body(NO_OWN_BOUND)
+        .with_response::<steps::KeptSteps<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR).answers_with(413, ERROR),
+    post("/api/v1/jobs/{id}/signal/{name}", Worker, call!(steps::signal), "Send a signal to a job: ends its wait for it, or is kept until the job waits for it; the body is its payload, any value")
+        .with_params(&[ID, SIGNAL, TENANT]).with_response::<steps::Signalled>(202).answers_with(404, ERROR).answers_with(409, ERROR).answers_with(413, ERROR),
     get("/api/v1/jobs/{id}", Viewer, call!(get::get), "Get a job")
         .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR),
     patch("/api/v1/jobs/{id}", Operator, call!(patch::patch), "Change a job that is not running")
@@ -114,7 +120,7 @@ pub static CALLS: &[Route] = &[
         .with_params(&[ID, TENANT]).with_optional_request::<act::CancelAsk>(act::CANCEL_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     post("/api/v1/jobs/{id}/retry", Operator, call!(act::retry), "Start a completed, failed or cancelled job again, or the next attempt of a failed one at once; attempts count from zero")
-        .with_params(&[ID, TENANT]).with_optional_request::<act::RunAsk>(act::RUN_EXAMPLES)
+        .with_params(&[ID, TENANT]).with_optional_request::<act::RetryJobAsk<'_>>(act::RETRY_EXAMPLES)
         .with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     post("/api/v1/jobs/{id}/run", Operator, call!(act::run), "Run a delayed job now or at a given time")
         .with_params(&[ID, TENANT]).with_optional_request::<act::RunAsk>(act::RUN_EXAMPLES)
@@ -213,5 +219,6 @@ pub fn read_as_every_body(encoding: Encoding, body: &[u8]) {
     let _ = codec::read_map::<extend::ExtendAsk<'_>>(encoding, body);
     let _ = codec::read_map::<patch::PatchAsk<'_>>(encoding, body);
     let _ = codec::read_map::<log::LogAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<steps::StepsAsk<'_>>(encoding, body);
     let _ = codec::read_map::<import::ImportAsk<'_>>(encoding, body);
 }

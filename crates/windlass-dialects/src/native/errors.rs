@@ -94,6 +94,9 @@ impl From<VerbError> for ApiError {
                 | Refused::HasChildren
                 | Refused::Terminating
                 | Refused::StillKept
+                | Refused::NoStep
+                | Refused::StepsFull
+                | Refused::SignalsFull
                 | Refused::KeyTaken(_),
             ) => StatusCode::CONFLICT,
             VerbError::ReportTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -22,6 +22,7 @@ fn job_id_or_alias() -> Value {
 
 pub(super) const ID: Param =
     other("id", "Id of the job, or its alias if that is not a number.", job_id_or_alias);
+pub(super) const SIGNAL: Param = text("name", "Name of the signal.");
 pub(super) const LIMIT_ID: Param = text("id", "Id of the limit.");
 pub(super) const ALIAS: Param = text("alias", "Alias of the job.");
 pub(super) const PREFIX: Param =

@@ -3,7 +3,7 @@
 use super::errors::ApiError;
 use super::wire;
 use crate::auth::Role;
-use crate::codec::{self, Encoding};
+use crate::codec::{self, Encoding, Raw};
 use crate::query::Filter;
 use crate::route::Call;
 use ::http::StatusCode;
@@ -41,6 +41,11 @@ impl Body {
 
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
         Ok(codec::read_map(self.encoding, &self.bytes)?)
+    }
+
+    /// Parses a body of any shape.
+    pub(super) fn read_any(&self) -> Result<Raw<'_>, ApiError> {
+        Ok(codec::read(self.encoding, &self.bytes)?)
     }
 
     /// Parses a body that may be omitted.

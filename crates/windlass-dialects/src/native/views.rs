@@ -3,6 +3,7 @@
 mod job_history;
 mod parts;
 mod schedule;
+mod steps;
 
 use super::wire::{Id, State, Time, Unique};
 use crate::codec::{Encoding, Kept, Nullable, Text};
@@ -10,6 +11,7 @@ use crate::route::Call;
 use job_history::{HistoryEntry, LogView};
 use parts::{FailedAttempt, LeaseView, PayloadFields, Ports};
 use schedule::ScheduleView;
+use steps::{SignalView, StepView, WaitView};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,9 +21,12 @@ use windlass_core::{Action, Job, JobState, Timestamp};
 
 pub(super) use parts::{OutcomeFields, Progress};
 pub(super) use schedule::{TurnView, is_paused};
+pub(super) use steps::StepResult;
 
 /// Estimated bytes of one job without its payload; it avoids most reallocations.
 pub(super) const JOB_BYTES_GUESS: usize = 320;
+/// First character of a unique key or alias that stands for an idempotency key.
+pub(super) const IDEMPOTENCY_MARK: char = '\u{1f}';
 /// Predicted runs per repeating job.
 const RUNS_FORETOLD: usize = 10;
 
@@ -54,6 +59,8 @@ pub(super) struct ClaimedJob<'a> {
     /// Tags.
     tags: Option<&'a [Arc<str>]>,
     progress: Option<Progress<'a>>,
+    /// Steps kept by earlier runs, in order.
+    steps: Option<Vec<StepView<'a>>>,
 }
 
 impl<'a> ClaimedJob<'a> {
@@ -72,6 +79,7 @@ impl<'a> ClaimedJob<'a> {
             run_at: job.progress.due_at.into(),
             tags: tags(job),
             progress: Progress::of(job),
+            steps: steps::kept(job, encoding),
         }
     }
 }
@@ -130,6 +138,8 @@ pub(super) struct JobView<'a> {
     /// Alias.
     alias: Option<&'a str>,
     unique: Option<Unique<'a>>,
+    /// Key of the push that created it.
+    idempotency_key: Option<&'a str>,
     /// Id of its parent.
     parent: Option<Id>,
     /// Its name among the children of its parent.
@@ -143,6 +153,11 @@ pub(super) struct JobView<'a> {
     /// Predicted times of the next runs.
     next_runs: Option<Vec<Time>>,
     log: Option<LogView<'a>>,
+    /// Steps kept by its runs, in order; only in the response for a single job.
+    steps: Option<Vec<StepView<'a>>>,
+    wait: Option<WaitView<'a>>,
+    /// Signals that it has not waited for yet; only in the response for a single job.
+    signals: Option<Vec<SignalView<'a>>>,
     /// Actions that fit its state: retry, run, cancel, delete, edit, clone; only in the response for a single job.
     actions: Option<Vec<&'static str>>,
     /// Events in its life, oldest first; only in the response for a single job.
@@ -155,7 +170,8 @@ impl<'a> JobView<'a> {
         let (spec, progress) = (&job.spec, &job.progress);
         let body = job.body.as_ref().filter(|_| !hidden);
         let errors = body.map_or(&[][..], |body| &body.errors);
-        let unique = spec.unique().map(|unique| Unique {
+        let unique = spec.unique().filter(|unique| !unique.key.starts_with(IDEMPOTENCY_MARK));
+        let unique = unique.map(|unique| Unique {
             key: Text((&*unique.key).into()),
             on_conflict: unique.on_conflict,
             held_until: unique.held_until,
@@ -192,8 +208,9 @@ impl<'a> JobView<'a> {
             repeat: spec.policy.repeat.as_ref().map(|repeat| repeat.text()),
             schedule: ScheduleView::of(job, hidden),
             origin: origin(job),
-            alias: spec.alias(),
+            alias: spec.alias().filter(|alias| !alias.starts_with(IDEMPOTENCY_MARK)),
             unique,
+            idempotency_key: idempotency_key(job),
             parent: spec.family().map(|family| Id(family.parent)),
             child_name: spec.family().and_then(|family| family.child_name.as_deref()),
             pending_children: Some(progress.pending_children).filter(|children| *children > 0),
@@ -201,6 +218,9 @@ impl<'a> JobView<'a> {
             waiting_for: None,
             next_runs: None,
             log: None,
+            steps: None,
+            wait: WaitView::of(job),
+            signals: None,
             actions: None,
             history: None,
         }
@@ -233,6 +253,8 @@ impl<'a> JobView<'a> {
             custom_state: ports.map(state),
             waiting_for: waiting_for(job, around),
             log: body.and_then(|body| body.log.as_deref()).map(LogView::new),
+            steps: steps::kept(job, encoding).filter(|_| !hidden),
+            signals: steps::signals(job),
             actions: Some(Action::offered(job, around.now).into_iter().map(Action::as_str).collect()),
             history: Some(job_history::history(job, hidden)),
             schedule: view.schedule.map(|schedule| schedule.with_turns(job, hidden)),
@@ -280,6 +302,11 @@ fn tags(job: &Job) -> Option<&[Arc<str>]> {
     Some(job.spec.tags()).filter(|tags| !tags.is_empty())
 }
 
+fn idempotency_key(job: &Job) -> Option<&str> {
+    let keys = [job.spec.unique().map(|unique| &*unique.key), job.spec.alias()];
+    keys.into_iter().flatten().find_map(|key| key.strip_prefix(IDEMPOTENCY_MARK))
+}
+
 /// Dialect that created the job.
 pub(super) fn origin(job: &Job) -> &str {
     job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref()).unwrap_or("native")
@@ -308,8 +335,11 @@ fn waiting_for(job: &Job, around: &RunConditions) -> Option<String> {
             return Some(format!("children {}", job.progress.pending_children));
         }
         JobState::Waiting => "parent",
-        JobState::Suspended if job.spec.policy.repeat.is_some() => "being resumed",
-        JobState::Suspended => "being run",
+        JobState::Suspended { until } => match job.steps().and_then(|steps| steps.wait()) {
+            Some(wait) => return Some(steps::reason(wait, *until, job.progress.pending_children)),
+            None if job.spec.policy.repeat.is_some() => "being resumed",
+            None => "being run",
+        },
         JobState::Running(_)
         | JobState::Completed { .. }
         | JobState::Failed { .. }

@@ -20,7 +20,7 @@ pub(super) fn status(job: &Job) -> &'static str {
             (RunKind::Perform, Afterwards::RunAgain { .. }) => "queued",
             (RunKind::Perform, Afterwards::Rest(rest)) => rest_name(rest),
         },
-        JobState::Suspended => "suspended",
+        JobState::Suspended { .. } => "suspended",
         JobState::Completed { .. } => "completed",
         JobState::Failed { .. } => "failed",
         JobState::Terminating { .. } => "terminating",

@@ -182,7 +182,7 @@ pub(super) async fn finish(mut call: Call) -> Answer {
 fn event(end: End, by: Holder, error: &str, now: Timestamp) -> Event {
     match end {
         End::Completed => Event::finish(by, Outcome::default()),
-        End::Suspended => Event::Suspend { by },
+        End::Suspended => Event::suspend(by),
         End::Failed => {
             let outcome = Outcome { message: Some(error.to_owned()), ..Outcome::default() };
             Event::fail(by, outcome, RetryWish::Never)

@@ -176,11 +176,15 @@ impl Inner {
             | Event::Renew { .. }
             | Event::Report { .. }
             | Event::Log { .. }
-            | Event::Suspend { .. }
+            | Event::Suspend(_)
+            | Event::KeepSteps { .. }
+            | Event::Signal { .. }
+            | Event::Wake
             | Event::Skip { .. }
             | Event::Cancel { .. }
             | Event::Run { .. }
             | Event::Requeue { .. }
+            | Event::RequeueFrom { .. }
             | Event::Terminate
             | Event::PutToRest(_)
             | Event::SetPorts(_)
@@ -236,12 +240,18 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
         | Event::ChildWrittenOff
         | Event::TakeResult
         | Event::Claim(_) => return None,
-        Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,
+        Event::Report { .. } | Event::Log { .. } | Event::KeepSteps { .. } => FeedKind::Progress,
+        Event::Signal { .. } if after == Some(moved.before.state().name()) => FeedKind::Updated,
         Event::Update(_) | Event::TakeOver(_) | Event::SetPorts(_) => FeedKind::Updated,
         Event::Delete => return Some((FeedKind::Deleted, moved.before.state_word(now))),
         Event::Expire if after.is_some() => return None,
         Event::Expire => return Some((FeedKind::Expired, moved.before.state_word(now))),
-        Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
+        Event::Run { .. }
+        | Event::Requeue { .. }
+        | Event::RequeueFrom { .. }
+        | Event::Signal { .. }
+        | Event::Wake
+        | Event::ParentPaused => FeedKind::Ready,
         Event::Terminate => FeedKind::Terminating,
         Event::PutToRest(_) => match gone(StateName::Terminated) {
             StateName::Suspended => FeedKind::Suspended,
@@ -250,7 +260,7 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
             StateName::Terminated => FeedKind::Terminated,
             _ => FeedKind::Updated,
         },
-        Event::Suspend { .. } => match after {
+        Event::Suspend(_) => match after {
             Some(StateName::Suspended) => FeedKind::Suspended,
             _ => FeedKind::Ready,
         },

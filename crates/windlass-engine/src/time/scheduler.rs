@@ -7,7 +7,7 @@ use crate::tables::timers::Timers;
 use crate::time::clock::Clock;
 use crate::verbs::JobEvent;
 use std::sync::{Arc, Weak};
-use windlass_core::{Event, Job, Timestamp};
+use windlass_core::{Event, Job, JobState, Timestamp};
 
 /// Due jobs per commit.
 const DUE_PER_STEP: usize = 1_000;
@@ -66,9 +66,12 @@ async fn handle_due(in_flight: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let due = in_flight.store.due(now, DUE_PER_STEP).await?;
     let count = due.jobs.len();
     let ask = |job: &Arc<Job>| {
-        let event = match job.state().lease() {
-            Some(lease) => Event::Lapse { token: lease.token, chance: in_flight.random.next_fraction() },
-            None => Event::Expire,
+        let event = match job.state() {
+            JobState::Running(lease) => {
+                Event::Lapse { token: lease.token, chance: in_flight.random.next_fraction() }
+            }
+            JobState::Suspended { .. } => Event::Wake,
+            _ => Event::Expire,
         };
         JobEvent { id: job.id, event }
     };

@@ -237,7 +237,8 @@ pub fn settle(id: JobId, holder: Holder, mut event: Event) -> JobEvent {
     match &mut event {
         Event::Finish(finish) => finish.by = holder,
         Event::Fail(failure) => failure.by = holder,
-        Event::Release { by, .. } | Event::Return { by } | Event::Suspend { by } => *by = holder,
+        Event::Release { by, .. } | Event::Return { by } => *by = holder,
+        Event::Suspend(suspend) => suspend.by = holder,
         other => panic!("{other:?} is no end of a run"),
     }
     JobEvent { id, event }
@@ -265,7 +266,7 @@ pub fn release(run_at: Timestamp) -> Event {
 }
 
 pub const RETURN: Event = Event::Return { by: Holder::Anyone };
-pub const SUSPEND: Event = Event::Suspend { by: Holder::Anyone };
+pub const SUSPEND: Event = Event::Suspend(Suspend { by: Holder::Anyone, until: None, wait: None });
 
 pub fn update(patch: Patch) -> Event {
     Event::Update(Box::new(patch))

@@ -3,7 +3,7 @@
 use super::fixtures::{Draft, Rig, at, finish, id, ids, job, queue};
 use crate::Due;
 use std::collections::BTreeSet;
-use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::event::{CancelRunning, Patch, Suspend};
 use windlass_core::{Event, Holder, KeepFor, StateName, Tenant, Timestamp};
 
 async fn due(rig: &Rig, now: Timestamp) -> Due {
@@ -41,6 +41,23 @@ pub(super) async fn an_ended_lease_is_due_then_and_not_before(rig: &Rig) {
     rig.happen(id(1), Event::Lapse { token, chance: 0.0 }, at(250)).await;
     expect_due(rig, 250, &[2]).await;
     rig.happen(id(2), Event::Requeue { at: at(250), even_running: true }, at(250)).await;
+    expect_due(rig, 99_999, &[]).await;
+}
+
+pub(super) async fn a_suspended_job_is_due_at_its_time(rig: &Rig) {
+    rig.insert(vec![job("a"), job("b"), job("c")]).await;
+    rig.claim(super::fixtures::ask(), at(0)).await;
+    for (number, until) in [(1, Some(at(100))), (2, Some(at(200))), (3, None)] {
+        let suspend = Suspend { by: Holder::Anyone, until, wait: None };
+        rig.happen(id(number), Event::Suspend(suspend), at(10)).await;
+    }
+    expect_next(rig, 99, Some(100), "the first job wakes").await;
+    expect_due(rig, 100, &[1]).await;
+    expect_due(rig, 250, &[1, 2]).await;
+    assert_eq!(due(rig, at(100)).await.jobs[0], rig.get(id(1)).await, "the job comes as it stands");
+    rig.happen(id(1), Event::Wake, at(100)).await;
+    expect_due(rig, 250, &[2]).await;
+    rig.happen(id(2), Event::Run { at: at(150), force: false }, at(150)).await;
     expect_due(rig, 99_999, &[]).await;
 }
 

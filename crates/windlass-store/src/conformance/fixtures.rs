@@ -306,7 +306,7 @@ impl Rig {
         let events = match state {
             StateName::Ready | StateName::Waiting => vec![],
             StateName::Running => vec![claim()],
-            StateName::Suspended => vec![claim(), Event::Suspend { by: Holder::Anyone }],
+            StateName::Suspended => vec![claim(), Event::suspend(Holder::Anyone)],
             StateName::Completed => vec![claim(), finish()],
             StateName::Failed => vec![claim(), fail],
             StateName::Cancelled => vec![cancel],

@@ -164,6 +164,7 @@ where
             gate::reopened_jobs_are_given_out_and_told_of,
             gate::jobs_held_until_a_time_are_tried_again_then,
             due::an_ended_lease_is_due_then_and_not_before,
+            due::a_suspended_job_is_due_at_its_time,
             due::a_lease_made_longer_is_due_later,
             due::a_settled_job_is_due_when_its_keep_time_is_over,
             due::next_is_the_earliest_moment_planned,

@@ -65,7 +65,8 @@ pub(super) async fn every_state_comes_back(rig: &Rig) {
         JobState::ready(at(-5)),
         JobState::Ready { run_at: at(77), lapsed: Some(token) },
         JobState::Waiting,
-        JobState::Suspended,
+        JobState::SUSPENDED,
+        JobState::Suspended { until: Some(at(5_000)) },
         JobState::Completed { at: at(1) },
         JobState::Failed { at: at(2) },
         JobState::Cancelled { at: at(3) },
@@ -237,7 +238,7 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
             let rewritten = body.clone();
             check(rig, draft, |_, slot| {
                 *slot = rewritten;
-                JobState::Suspended
+                JobState::SUSPENDED
             })
             .await;
         }

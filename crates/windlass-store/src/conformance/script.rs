@@ -4,16 +4,17 @@ use super::chance::Chance;
 use super::fixtures::{Draft, at, id, job, name, queue, tenant};
 use crate::{ClaimAsk, Filter, Gate, NewJob};
 use std::sync::Arc;
-use windlass_core::event::{CancelRunning, Failure, Finish, Patch, RetryWish};
+use windlass_core::event::{CancelRunning, Failure, Finish, Patch, RetryWish, Suspend};
 use windlass_core::job::AttemptError;
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::ports::{Ports, RawJson, Side};
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::steps::{NewStep, Wait};
 use windlass_core::turn::CatchUp;
 use windlass_core::unique::HeldUntil;
 use windlass_core::{
-    Body, Event, Extras, Format, Holder, Job, KeepFor, NameMatch, Outcome, Payload, StateName, Tenant,
+    Body, Event, Extras, Format, Holder, Job, JobState, KeepFor, NameMatch, Outcome, Payload, StateName, Tenant,
     Timestamp, Token,
 };
 
@@ -168,7 +169,10 @@ impl Script {
             0..=4 => self.finish(by),
             5..=7 => self.failure(by, now),
             8..=9 => Event::Release { by, run_at, counts: self.chance.percent(50) },
-            10 => Event::Suspend { by },
+            10 if force => Event::suspend(by),
+            10 => self.suspend(by, run_at),
+            11 if self.chance.percent(30) => self.steps(by),
+            11 if self.chance.percent(30) => Event::Signal { name: "go".into(), payload: self.payload() },
             11 => Event::Extend { by, lease_ms: Some(self.chance.between_ms(0, 200)) },
             12 => Event::Report {
                 by,
@@ -244,10 +248,29 @@ impl Script {
 
     /// Event for a job whose deadline has passed.
     pub(super) fn deadline_event(&mut self, job: &Job) -> Event {
-        match job.state().lease() {
-            Some(lease) => Event::Lapse { token: lease.token, chance: self.chance.fraction() },
-            None => Event::Expire,
+        match job.state() {
+            JobState::Running(lease) => Event::Lapse { token: lease.token, chance: self.chance.fraction() },
+            JobState::Suspended { .. } => Event::Wake,
+            _ => Event::Expire,
         }
+    }
+
+    fn suspend(&mut self, by: Holder, until: Timestamp) -> Event {
+        let signal = self.chance.percent(50).then(|| "go".into());
+        let wait = Wait {
+            step: Some("wait".into()),
+            signal,
+            children: self.chance.percent(30),
+            ..Wait::default()
+        };
+        let until = self.chance.percent(70).then_some(until);
+        Event::Suspend(Suspend { by, until, wait: Some(Box::new(wait)) })
+    }
+
+    fn steps(&mut self, by: Holder) -> Event {
+        let name = format!("step {}", self.chance.below(5)).into();
+        let result = self.chance.percent(70).then(|| self.payload());
+        Event::KeepSteps { by, steps: vec![NewStep { name, result, started_at: None }] }
     }
 
     pub(super) fn finish(&mut self, by: Holder) -> Event {

@@ -117,7 +117,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         12 if who % 3 == 0 => Event::Return { by },
         12 if who % 3 == 1 => Event::Skip { by },
         12 => Event::Release { by, run_at: later, counts: flag },
-        13 => Event::Suspend { by },
+        13 => Event::suspend(by),
         14 | 15 => Event::Lapse { token: token(job), chance },
         16 => {
             let running = [ASK, NOW, CancelRunning::Refuse][usize::from(who % 3)];

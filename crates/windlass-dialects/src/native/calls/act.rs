@@ -1,5 +1,6 @@
 //! `DELETE /api/v1/jobs/{id}`, and `POST …/undelete`, `…/cancel`, `…/retry`, `…/run`: one action on one job.
 
+use crate::codec::Text;
 use crate::native::State;
 use crate::native::commands::run_at;
 use crate::native::errors::ApiError;
@@ -14,10 +15,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::event::CancelRunning;
 use windlass_core::{Event, Job, JobId, Tenant};
-use windlass_engine::{RunAt, VerbError};
+use windlass_core::steps::STEP_NAME_BYTES_MAX;
+use windlass_engine::VerbError;
 
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "now", r#"{"now":true}"#)];
 pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
+pub(super) const RETRY_EXAMPLES: Examples = &[
+    ("now", "now", "{}"),
+    ("step", "from a step on; the steps before it are not executed again", r#"{"from_step":"charge"}"#),
+];
 
 /// Options of a cancellation.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
@@ -28,7 +34,7 @@ pub(super) struct CancelAsk {
     pub now: bool,
 }
 
-/// Options of a run or retry.
+/// Options of a run.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Run")]
@@ -38,14 +44,26 @@ pub(super) struct RunAsk {
     /// Time of the run, in milliseconds from now.
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
-    /// run: also a settled job; retry: also a running job.
+    /// Also a settled job.
     pub force: bool,
 }
 
-impl RunAsk {
-    fn at(&self) -> Result<RunAt, ApiError> {
-        run_at(self.run_at, self.delay_ms).map_err(ApiError::bad_request)
-    }
+/// Options of a retry.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "RetryJob")]
+pub(super) struct RetryJobAsk<'a> {
+    /// Time of the run; now if omitted.
+    pub run_at: Option<When>,
+    /// Time of the run, in milliseconds from now.
+    #[schemars(range(min = 0))]
+    pub delay_ms: Option<i64>,
+    /// Also a running job.
+    pub force: bool,
+    /// Name of a kept step: it and the steps kept after it are executed again.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = STEP_NAME_BYTES_MAX))]
+    pub from_step: Option<Text<'a>>,
 }
 
 /// Deleted job.
@@ -66,14 +84,22 @@ pub(super) async fn cancel(mut call: Call) -> Answer {
 }
 
 pub(super) async fn retry(mut call: Call) -> Answer {
-    let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
-    let at = ask.at()?.from(call.engine.now());
-    act(&call, Event::Requeue { at, even_running: ask.force }).await
+    let body = Body::of(&mut call).await?;
+    let ask: RetryJobAsk<'_> = body.read_or_default()?;
+    let at = run_at(ask.run_at, ask.delay_ms).map_err(ApiError::bad_request)?.from(call.engine.now());
+    let event = match &ask.from_step {
+        Some(_) if ask.force => {
+            return Err(ApiError::bad_request("`from_step` and `force` cannot be combined"));
+        }
+        Some(step) => Event::RequeueFrom { at, step: (**step).into() },
+        None => Event::Requeue { at, even_running: ask.force },
+    };
+    act(&call, event).await
 }
 
 pub(super) async fn run(mut call: Call) -> Answer {
     let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
-    let at = ask.at()?.from(call.engine.now());
+    let at = run_at(ask.run_at, ask.delay_ms).map_err(ApiError::bad_request)?.from(call.engine.now());
     act(&call, Event::Run { at, force: ask.force }).await
 }
 

@@ -3,7 +3,7 @@
 use crate::codec::{self, Encoding, Malformed, Nullable, Raw, Text};
 use crate::ingest::pushes;
 use crate::native::State;
-use crate::native::commands::{payload, repeat, run_at, tags, within};
+use crate::native::commands::{payload, repeat, run_at};
 use crate::native::errors::{ApiError, ErrorBody};
 use crate::native::reply::{Answer, reply};
 use crate::native::request::Body;
@@ -17,15 +17,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
-use windlass_core::family::{Family, FamilyRule};
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::turn::CatchUp;
-use windlass_core::unique::Unique;
-use windlass_core::{Extras, Format, KeepFor, Name, Payload, Policy, Queue, Tenant};
+use windlass_core::{Format, KeepFor, Name, Payload, Policy, Queue, Tenant};
 use windlass_engine::journal::{JournalError, NewLine};
 use windlass_engine::{Push, Pushed, RunAt};
 
+mod keys;
 #[cfg(test)]
 mod tests;
 
@@ -86,6 +85,11 @@ pub(super) struct PushJob<'a> {
     /// Idempotency key: at most one live job per key.
     #[serde(borrow, default)]
     pub unique: Option<UniqueAsk<'a>>,
+    /// Key of this push: a second push with the key creates no job and returns the id of the first. The job is kept
+    /// for at least ten minutes after its completion, and the key as long as the job.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
+    pub idempotency_key: Option<Text<'a>>,
     /// Total number of attempts, or a whole retry policy.
     #[serde(default)]
     pub retry: Option<RetryAsk>,
@@ -123,6 +127,7 @@ impl PushJob<'_> {
             && self.keep == other.keep
             && self.repeat.as_deref() == other.repeat.as_deref()
             && self.catch_up == other.catch_up
+            && self.idempotency_key.is_some() == other.idempotency_key.is_some()
     }
 }
 
@@ -342,7 +347,7 @@ fn job(ask: &PushJob<'_>, before: Option<(&Push, &PushJob<'_>)>, keep: KeepOf<'_
             at => at,
         },
         policy,
-        extras: extras(ask)?,
+        extras: keys::extras(ask)?,
         body: None,
     })
 }
@@ -376,6 +381,9 @@ fn policy(ask: &PushJob<'_>, keep: windlass_core::Keep) -> Result<Policy, String
         policy.keep.completed = or(keep.completed_ms, policy.keep.completed);
         policy.keep.failed = or(keep.failed_ms, policy.keep.failed);
         policy.keep.cancelled = or(keep.cancelled_ms, policy.keep.cancelled);
+    }
+    if ask.idempotency_key.is_some() {
+        policy.keep.completed = keys::kept_for_key(policy.keep.completed);
     }
     // Children keep to their own `keep`, also if their parent is not kept.
     policy.forget_children = (policy.keep.completed == KeepFor::Drop).then_some(false);
@@ -418,31 +426,4 @@ fn retry_policy(ask: &Retry) -> Result<RetryPolicy, String> {
     }
     retry.give_up_after_ms = ask.give_up_after_ms.map(|ms| ms.max(0));
     Ok(retry)
-}
-
-fn extras(ask: &PushJob<'_>) -> Result<Option<Box<Extras>>, String> {
-    if ask.alias.is_none() && ask.tags.is_empty() && ask.unique.is_none() && ask.parent.is_none() {
-        return Ok(None);
-    }
-    if let Some(alias) = &ask.alias {
-        within("alias", alias, wire::KEY_BYTES_MAX)?;
-    }
-    let extras = Extras {
-        alias: ask.alias.as_ref().map(|alias| Arc::from(&**alias)),
-        tags: tags(&ask.tags)?,
-        unique: ask.unique.as_ref().map(unique).transpose()?,
-        family: ask.parent.map(|Id(parent)| Family {
-            parent,
-            child_name: None,
-            // The parent continues even if a child fails, and can check the outcome of each.
-            rule: FamilyRule::ParentWaits { failure_settles: true },
-        }),
-        ..Extras::default()
-    };
-    Ok(Some(Box::new(extras)))
-}
-
-fn unique(UniqueAsk(ask): &UniqueAsk<'_>) -> Result<Unique, String> {
-    within("unique", &ask.key, wire::KEY_BYTES_MAX)?;
-    Ok(Unique { key: Arc::from(&*ask.key), on_conflict: ask.on_conflict, held_until: ask.held_until })
 }

@@ -7,12 +7,14 @@ use crate::native::errors::{ApiError, ErrorBody};
 use crate::native::reply::{Answer, encode};
 use crate::native::request::{Body, reply_encoding};
 use crate::native::views::ClaimedJob;
-use crate::native::wire::{self, Id, TenantText, Time};
+use crate::native::wire::{self, Id, TenantText, Time, When};
 use crate::route::{Call, Examples};
 use failure::{Backtrace, Sent, described};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use windlass_core::event::{Failure, Finish, RetryWish};
+use std::sync::Arc;
+use windlass_core::event::{Failure, Finish, RetryWish, Suspend};
+use windlass_core::steps::{STEP_NAME_BYTES_MAX, Wait};
 use windlass_core::{Event, Holder, JobId, Outcome, StateWord, Timestamp, Token};
 use windlass_engine::{JobEvent, Settled, VerbError};
 
@@ -32,6 +34,12 @@ pub(super) const EXAMPLES: Examples = &[
         "fail a job, with the class and the backtrace of the error",
         r#"{"settle":[{"id":1,"token":65537,"outcome":"fail","class":"SMTPServerDisconnected",
             "message":"connection closed","backtrace":["mail.py:12 in send","smtplib.py:398 in getreply"]}]}"#,
+    ),
+    (
+        "wait",
+        "end the run; the job goes on with a signal, or after seven days without it",
+        r#"{"settle":[{"id":1,"token":65537,"outcome":"suspend","signal":"approval","delay_ms":604800000,
+            "step":"wait:approval"}]}"#,
     ),
     (
         "next",
@@ -89,16 +97,37 @@ pub(super) struct SettleEntry<'a> {
     /// Exit code of a process.
     #[serde(default)]
     pub exit_code: Option<i32>,
-    /// fail: delay before the next attempt; release: delay before the next claim.
+    /// fail: delay before the next attempt; release: delay before the next claim; suspend: time until the job runs
+    /// again.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
     /// fail: false gives up without another attempt.
     #[serde(default)]
     pub retry: Option<bool>,
+    /// suspend: time at which the job runs again in any case; instead of `delay_ms`.
+    #[serde(default)]
+    pub until: Option<When>,
+    /// suspend: signal that wakes the job.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = STEP_NAME_BYTES_MAX))]
+    pub signal: Option<Text<'a>>,
+    /// suspend: the end of all its children wakes the job.
+    #[serde(default)]
+    pub children: Option<bool>,
+    /// suspend: name of the step that is kept when the job wakes, with the payload of the signal as result.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = STEP_NAME_BYTES_MAX))]
+    pub step: Option<Text<'a>>,
     /// Payload for the next run, if there is one.
     #[serde(borrow, default)]
     pub payload: Option<Raw<'a>>,
+}
+
+impl SettleEntry<'_> {
+    fn has_wait(&self) -> bool {
+        self.until.is_some() || self.signal.is_some() || self.children.is_some() || self.step.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -108,6 +137,7 @@ pub(super) enum OutcomeWord {
     Finish,
     Fail,
     Release,
+    Suspend,
 }
 
 /// Results, one per entry, in order.
@@ -215,7 +245,11 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
     if entry.outcome != OutcomeWord::Fail && (entry.class.is_some() || entry.backtrace.is_some()) {
         return Err("`class` and `backtrace` are allowed only with the outcome fail".into());
     }
+    if entry.outcome != OutcomeWord::Suspend && entry.has_wait() {
+        return Err("`until`, `signal`, `children` and `step` are allowed only with the outcome suspend".into());
+    }
     match entry.outcome {
+        OutcomeWord::Suspend => suspend(entry, now),
         OutcomeWord::Finish if entry.delay_ms.is_some() || entry.retry.is_some() => {
             Err("`delay_ms` and `retry` are allowed only with the outcomes fail and release".into())
         }
@@ -236,6 +270,31 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
             Ok(Event::Release { by, run_at: now.plus_ms(entry.delay_ms.unwrap_or(0)), counts: false })
         }
     }
+}
+
+fn suspend(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
+    let has_report = entry.result.is_some() || entry.error.is_some() || entry.message.is_some();
+    if has_report || entry.retry.is_some() || entry.payload.is_some() {
+        return Err("a suspended run has no result, error, message, payload or retry".into());
+    }
+    for (field, text) in [("signal", &entry.signal), ("step", &entry.step)] {
+        if let Some(text) = text {
+            within(field, text, STEP_NAME_BYTES_MAX)?;
+        }
+    }
+    let until = match (entry.until, entry.delay_ms) {
+        (Some(_), Some(_)) => return Err("`until` and `delay_ms` cannot be combined; send one of them".into()),
+        (Some(When(until)), None) => Some(until),
+        (None, delay_ms) => delay_ms.map(|ms| now.plus_ms(ms)),
+    };
+    let shared = |text: &Option<Text<'_>>| text.as_deref().map(Arc::from);
+    let wait = Wait {
+        step: shared(&entry.step),
+        signal: shared(&entry.signal),
+        children: entry.children == Some(true),
+        since: now,
+    };
+    Ok(Event::Suspend(Suspend { by: Holder::Token(entry.token), until, wait: Some(Box::new(wait)) }))
 }
 
 fn outcome(entry: &SettleEntry<'_>) -> Result<Outcome, String> {

@@ -100,7 +100,7 @@ fn ending(job: &Job) -> Option<(Timestamp, StateName)> {
         | JobState::Failed { at }
         | JobState::Cancelled { at }
         | JobState::Terminated { at } => *at,
-        JobState::Waiting | JobState::Suspended => job.progress.finished_at?,
+        JobState::Waiting | JobState::Suspended { .. } => job.progress.finished_at?,
         JobState::Ready { .. } | JobState::Running(_) | JobState::Terminating { .. } => return None,
     };
     Some((at, job.state().name()))

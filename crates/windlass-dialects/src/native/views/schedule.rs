@@ -136,7 +136,8 @@ fn overdue(job: &Job, now: Timestamp, up_since: Option<Timestamp>) -> Option<Ove
 /// True if no further turn starts until the schedule is resumed; a running turn goes on.
 pub(crate) fn is_paused(job: &Job) -> bool {
     match job.state() {
-        JobState::Suspended => true,
+        // A turn that waits is not a paused schedule.
+        JobState::Suspended { .. } => job.steps().and_then(|steps| steps.wait()).is_none(),
         JobState::Running(lease) => lease.afterwards == Afterwards::Rest(Rest::Suspended),
         JobState::Ready { .. }
         | JobState::Waiting
