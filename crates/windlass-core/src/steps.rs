@@ -11,9 +11,6 @@ use crate::refused::Refused;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-#[cfg(test)]
-mod tests;
-
 /// Steps of one job. Every step rewrites the record of all of them.
 pub const STEPS_MAX: usize = 10_000;
 /// Bytes of all results and names together, for the same reason.

@@ -96,7 +96,7 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
         | JobState::Terminated { .. }
             if force =>
         {
-            start_over(&mut next, at);
+            start_over_with_steps(&mut next, at);
             to(job, next, JobState::ready(at))
         }
         JobState::Terminating { .. } => Err(Refused::Terminating),

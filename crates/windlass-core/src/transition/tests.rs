@@ -1,10 +1,11 @@
 //! Tests of the rules: every (state, event) pair in one text to proofread ([`table`]), the subtle rules one
-//! by one ([`scenarios`], [`families`], [`turns`]), and invariants under random events ([`properties`]). [`stored`]
+//! by one ([`scenarios`], [`families`], [`steps`], [`turns`]), and invariants under random events ([`properties`]). [`stored`]
 //! checks that jobs written by older versions can still be read.
 
 mod families;
 mod properties;
 mod scenarios;
+mod steps;
 mod stored;
 mod table;
 mod turns;

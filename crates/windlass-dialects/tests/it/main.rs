@@ -32,6 +32,7 @@ mod retention;
 mod schedules;
 mod scopes;
 mod sidejob;
+mod steps;
 mod stores;
 mod support;
 mod tenants;

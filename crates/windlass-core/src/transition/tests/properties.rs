@@ -1,7 +1,9 @@
 //! Invariants: random jobs, random events, a clock that only goes forward.
 
 use super::*;
+use crate::event::Suspend;
 use crate::repeat::Span;
+use crate::steps::Wait;
 use crate::turn::CatchUp;
 use proptest::prelude::*;
 
@@ -117,7 +119,12 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         12 if who % 3 == 0 => Event::Return { by },
         12 if who % 3 == 1 => Event::Skip { by },
         12 => Event::Release { by, run_at: later, counts: flag },
-        13 => Event::suspend(by),
+        13 if flag => Event::suspend(by),
+        13 => {
+            let wait = Wait { signal: Some("go".into()), children: who % 2 == 0, ..Wait::default() };
+            let until = (who % 3 > 0).then_some(later);
+            Event::Suspend(Suspend { by, until, wait: Some(Box::new(wait)) })
+        }
         14 | 15 => Event::Lapse { token: token(job), chance },
         16 => {
             let running = [ASK, NOW, CancelRunning::Refuse][usize::from(who % 3)];
@@ -131,6 +138,9 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         21 if happening.chance < 0.3 => Event::ChildFailed,
         21 if happening.chance < 0.5 => Event::ChildWrittenOff,
         21 => Event::ChildSettled,
+        22 if who == 0 => Event::KeepSteps { by, steps: Vec::new() },
+        22 if who == 1 => Event::Signal { name: "go".into(), payload: Payload::default() },
+        22 if who < 5 => Event::Wake,
         22 => Event::ParentPaused,
         23 => {
             let patch = Patch { priority: Some(who.into()), ..Patch::default() };

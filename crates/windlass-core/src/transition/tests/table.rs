@@ -2,6 +2,8 @@
 //! result with an exclamation mark is a refusal and leaves the job unchanged.
 
 use super::*;
+use crate::event::Suspend;
+use crate::steps::Wait;
 
 const MOMENT: i64 = 2_000;
 
@@ -45,6 +47,8 @@ fn states() -> Vec<(&'static str, Job)> {
         ("waiting for its parent", held),
         ("waiting for a child", after(&parent, finish(holder(&parent)), 1_500)),
         ("suspended", after(&running, suspend(holder(&running)), 1_500)),
+        ("suspended, for a signal", after(&running, suspend_for("go", holder(&running), 9_000), 1_500)),
+        ("suspended, its time over, unnoticed", after(&running, suspend_for("other", holder(&running), MOMENT), 1_500)),
         ("completed", after(&running, finish(holder(&running)), 1_500)),
         ("completed, its result kept shorter", with_result(&job_with(brief_result), 1_500)),
         ("failed", after(&running, fail(holder(&running), RetryWish::Never), 1_500)),
@@ -76,6 +80,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
             ("return", Event::Return { by }),
             ("restart", restart(by, MOMENT)),
             ("suspend", suspend(by)),
+            ("keep steps", keep_step(by)),
         ];
         events.extend(of_worker.map(|(what, event)| (format!("{what} ({who})"), event)));
     }
@@ -92,6 +97,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("run: force", force_it(MOMENT)),
         ("requeue", requeue(MOMENT)),
         ("requeue: even running", take_away(MOMENT)),
+        ("requeue: from a step", Event::RequeueFrom { at: at(MOMENT), step: "a".into() }),
         ("terminate", Event::Terminate),
         ("log: from outside", log_line(None)),
         ("put to rest: suspended", Event::PutToRest(Rest::Suspended)),
@@ -112,9 +118,20 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("take result", Event::TakeResult),
         ("expire", Event::Expire),
         ("skip", Event::Skip { by: Holder::Anyone }),
+        ("signal", Event::Signal { name: "go".into(), payload: Payload::default() }),
+        ("wake", Event::Wake),
     ];
     events.extend(others.map(|(what, event)| (what.to_owned(), event)));
     events
+}
+
+fn keep_step(by: Holder) -> Event {
+    Event::KeepSteps { by, steps: Vec::new() }
+}
+
+fn suspend_for(signal: &str, by: Holder, until: i64) -> Event {
+    let wait = Wait { signal: Some(signal.into()), ..Wait::default() };
+    Event::Suspend(Suspend { by, until: Some(at(until)), wait: Some(Box::new(wait)) })
 }
 
 fn take_over(stands: Stands) -> Event {
@@ -144,7 +161,7 @@ fn in_words(job: &Job) -> String {
         }
         JobState::Terminating { run_at } => words += if *run_at > at(MOMENT) { ", delayed" } else { "" },
         JobState::Waiting
-        | JobState::Suspended
+        | JobState::Suspended { .. }
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
@@ -161,7 +178,7 @@ fn cell(job: &Job, event: Event) -> String {
     }
 }
 
-const VERBS: [&str; 11] = [
+const VERBS: [&str; 12] = [
     "extend",
     "renew",
     "report",
@@ -173,6 +190,7 @@ const VERBS: [&str; 11] = [
     "return",
     "restart",
     "suspend",
+    "keep steps",
 ];
 
 /// Replaces the names of a group's events by the name of the group, if all of them are present.
@@ -228,7 +246,7 @@ fn every_event_does_this_in_every_state() {
 
 /// A verb alone stands for the holder of the lease and for a report without a token; strangers have the wrong
 /// token. "Every end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is
-/// these, extend, renew, report and log. An overseer ends runs of jobs that are not running.
+/// these, extend, renew, report, log and keep steps. An overseer ends runs of jobs that are not running.
 const EXPECTED: &str = "
 ready, due
   running <- claim

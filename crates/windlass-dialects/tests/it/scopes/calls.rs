@@ -34,6 +34,8 @@ pub(super) const CALLS: &[(&str, &str, &str, How)] = &[
     ("POST", "/api/v1/extend", r#"{"extend":[{"id":<run>,"token":<token>}]}"#, Less),
     ("POST", "/api/v1/settle", r#"{"settle":[{"id":<run>,"token":<token>,"outcome":"finish"}]}"#, Less),
     ("POST", "/api/v1/jobs/<run>/log", r#"{"token":<token>,"lines":["x"]}"#, Unknown),
+    ("POST", "/api/v1/jobs/<run>/steps", r#"{"token":<token>,"name":"x"}"#, Unknown),
+    ("POST", "/api/v1/jobs/<job>/signal/go", "1", Unknown),
     ("GET", "/api/v1/jobs/<job>", "", Unknown),
     ("PATCH", "/api/v1/jobs/<job>", r#"{"priority":3}"#, Unknown),
     ("DELETE", "/api/v1/jobs/<job>", "", Unknown),
