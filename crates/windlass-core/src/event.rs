@@ -78,6 +78,12 @@ pub enum Event {
         token: Token,
         chance: f64,
     },
+    /// The same, while the worker could not reach the server: by the default lease policy the attempt does not
+    /// count.
+    LapseInOutage {
+        token: Token,
+        chance: f64,
+    },
     Cancel {
         running: CancelRunning,
         failed_too: bool,

@@ -121,6 +121,7 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         | Event::Signal { .. }
         | Event::Wake
         | Event::Lapse { .. }
+        | Event::LapseInOutage { .. }
         | Event::SetPorts(_)
         | Event::TakeOver(_)
         | Event::ChildAdded
@@ -169,6 +170,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Signal { name, payload } => signalled(job, Signal { name, payload, at: now }, now),
         Event::Wake => woken(job, now),
         Event::Lapse { token, chance } => lapsed(job, token, chance, now),
+        Event::LapseInOutage { token, chance } => lapsed_in_outage(job, token, chance, now),
         Event::Cancel { running, failed_too } => cancelled(job, running, failed_too, now),
         Event::Run { at, force } => run(job, at, force, now),
         Event::Requeue { at, even_running } => requeued(job, at, even_running, now),

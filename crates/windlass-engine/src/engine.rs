@@ -20,6 +20,7 @@ use crate::tenants::limits::LimitTables;
 use crate::tenants::queue_settings::QueueTable;
 use crate::tenants::quota::Quotas;
 use crate::time::clock::Clock;
+use crate::time::outage::Outages;
 use crate::time::scheduler;
 use crate::time::wall_clock::{self, Calendar};
 use crate::transaction::queue::JobQueues;
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     /// True while claims wait for the server to complete its startup.
     pub(crate) claims_held: watch::Sender<bool>,
     leases: Mutex<Leases>,
+    pub(crate) outages: Outages,
     /// Latest time returned by `now`, which never goes back even if the clock does.
     latest: AtomicI64,
     pub(crate) calendar: Calendar,
@@ -90,7 +92,8 @@ impl Engine {
     ) -> Result<Engine, EngineError> {
         let timers = Arc::new(Timers::new());
         let (clock, calendar) = Calendar::open(&*store, clock).await?;
-        let limits = LimitTables::load(&*store, timers.clone(), clock.now()).await?;
+        let now = clock.now();
+        let limits = LimitTables::load(&*store, timers.clone(), now).await?;
         let meters = Meters::new(options.metric_names_max);
         let inner = Arc::new(Inner {
             clock,
@@ -113,6 +116,7 @@ impl Engine {
             swapping: tokio::sync::Mutex::default(),
             claims_held: watch::Sender::new(false),
             leases: Mutex::default(),
+            outages: Outages::at_start(now, store.shared().is_none()),
             latest: AtomicI64::new(i64::MIN),
             calendar,
             store,

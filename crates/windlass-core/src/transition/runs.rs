@@ -287,6 +287,21 @@ pub(super) fn steps_kept(
     stay(next)
 }
 
+pub(super) fn lapsed_in_outage(
+    job: &Job,
+    token: Token,
+    chance: f64,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let is_spared = job.spec.policy.lease.on_lapse == OnLapse::RunAgain
+        && job.state.lease().is_some_and(|lease| lease.kind == RunKind::Perform);
+    let mut uncounted = job.clone();
+    if is_spared {
+        uncounted.progress.attempts = job.progress.attempts.saturating_sub(1);
+    }
+    lapsed(&uncounted, token, chance, now)
+}
+
 pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transition, Refused> {
     let lease = held(job, Holder::Token(token))?.clone();
     if !lease.has_ended(now) {

@@ -166,7 +166,7 @@ impl Inner {
             Event::Finish(_) => &meters.finished,
             Event::Fail(_) => &meters.failed,
             Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => &meters.released,
-            Event::Lapse { .. } => &meters.lapsed,
+            Event::Lapse { .. } | Event::LapseInOutage { .. } => &meters.lapsed,
             Event::Cancel { .. } if !moved.after.as_ref().is_some_and(|after| was_running(after)) => {
                 &meters.cancelled
             }
@@ -292,7 +292,7 @@ fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, State
             StateName::Terminating => FeedKind::Terminating,
             _ => FeedKind::Failed,
         },
-        Event::Lapse { .. } => match gone(StateName::Failed) {
+        Event::Lapse { .. } | Event::LapseInOutage { .. } => match gone(StateName::Failed) {
             StateName::Ready if turn_failed(moved) => FeedKind::TurnFailed,
             StateName::Failed => FeedKind::Failed,
             StateName::Cancelled => FeedKind::Cancelled,

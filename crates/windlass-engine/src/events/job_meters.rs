@@ -58,7 +58,7 @@ impl JobOutcome {
                 Some((StateName::Cancelled, _)) => JobOutcome::Cancelled,
                 _ => JobOutcome::Failed,
             }),
-            Event::Lapse { .. } => Some(JobOutcome::Lapsed),
+            Event::Lapse { .. } | Event::LapseInOutage { .. } => Some(JobOutcome::Lapsed),
             Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => Some(JobOutcome::Released),
             Event::Cancel { .. } if after.is_none_or(|job| job.state().lease().is_none()) => {
                 Some(JobOutcome::Cancelled)

@@ -63,12 +63,21 @@ async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
 
 async fn handle_due(in_flight: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let now = in_flight.now();
-    let due = in_flight.store.due(now, DUE_PER_STEP).await?;
+    let due = in_flight.store.due(now, DUE_PER_STEP).await;
+    match &due {
+        Ok(_) => in_flight.outages.store_answered(now),
+        Err(_) => in_flight.outages.store_failed(now),
+    }
+    let due = due?;
     let count = due.jobs.len();
     let ask = |job: &Arc<Job>| {
         let event = match job.state() {
             JobState::Running(lease) => {
-                Event::Lapse { token: lease.token, chance: in_flight.random.next_fraction() }
+                let (token, chance) = (lease.token, in_flight.random.next_fraction());
+                match in_flight.outages.excuse(lease) {
+                    true => Event::LapseInOutage { token, chance },
+                    false => Event::Lapse { token, chance },
+                }
             }
             JobState::Suspended { .. } => Event::Wake,
             _ => Event::Expire,

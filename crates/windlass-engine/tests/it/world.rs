@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 pub use windlass_core::Event;
-use windlass_core::event::{Patch, RetryWish};
+use windlass_core::event::{Patch, RetryWish, Suspend};
 use windlass_core::family::{Family, FamilyRule};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::{

@@ -24,6 +24,25 @@ fn finished_at(job: &Job, began: i64, ended: i64) -> Job {
 // --- attempts and time -------------------------------------------------------------------------------------
 
 #[test]
+fn a_lease_that_ends_in_an_outage_costs_no_attempt() {
+    let last = job_with(|policy| policy.retry.max_attempts = Some(1));
+    let running = claimed(&last, 0);
+    let Event::Lapse { token, chance } = lapse(&running) else { panic!("no lapse") };
+    assert_eq!(state(&after(&running, lapse(&running), 1_000)), "failed");
+    let spared = after(&running, Event::LapseInOutage { token, chance }, 1_000);
+    assert_eq!((state(&spared), spared.progress.attempts), ("ready", 0));
+    assert_eq!(spared.version, running.version + 1);
+    assert_eq!(refusal(&running, Event::LapseInOutage { token, chance }, 999), Refused::LeaseLive);
+    let strict = job_with(|policy| {
+        policy.retry.max_attempts = Some(1);
+        policy.lease.on_lapse = OnLapse::Fail;
+    });
+    let running = claimed(&strict, 0);
+    let Event::Lapse { token, chance } = lapse(&running) else { panic!("no lapse") };
+    assert_eq!(state(&after(&running, Event::LapseInOutage { token, chance }, 1_000)), "failed");
+}
+
+#[test]
 fn the_bound_on_attempts_ends_a_job_that_keeps_failing() {
     let mut job = job();
     for attempt in 1..=2 {
