@@ -29,7 +29,9 @@ pub enum Refused {
     StillKept,
     #[error("the job keeps no step of this name")]
     NoStep,
-    #[error("the job has too many steps, or their results are too large together; keep large results in blobs")]
+    #[error(
+        "the job has too many steps, or their results are too large together; keep large results in blobs"
+    )]
     StepsFull,
     #[error("too many signals wait for the job; it has to take them first")]
     SignalsFull,

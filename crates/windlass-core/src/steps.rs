@@ -193,13 +193,13 @@ impl Steps {
         woken
     }
 
-    /// Ends the wait and keeps its step, if it has one. `timed`: the wait had a time. A requested run keeps the
-    /// step only of a wait without any other end; otherwise the next run waits again.
-    pub(crate) fn end_wait(&mut self, woken: Woken, timed: bool, now: Timestamp) {
+    /// Ends the wait and keeps its step, if it has one. A requested run ends a sleep; it does not answer a wait for a
+    /// signal or for children, for which the next run waits again.
+    pub(crate) fn end_wait(&mut self, woken: Woken, now: Timestamp) {
         let Some(wait) = self.wait.take() else { return };
         let Some(name) = wait.step else { return };
         let has_condition = wait.signal.is_some() || wait.children;
-        if self.find(&name).is_some() || (woken == Woken::ByRequest && (timed || has_condition)) {
+        if self.find(&name).is_some() || (woken == Woken::ByRequest && has_condition) {
             return;
         }
         let kind = match (&woken, &wait.signal, wait.children) {

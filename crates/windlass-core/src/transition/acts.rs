@@ -64,9 +64,9 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
             to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
         }
         // The job continues, so its progress stays visible.
-        JobState::Suspended { until } => {
+        JobState::Suspended { .. } => {
             if let Some(steps) = waiting_steps(&mut next) {
-                steps.end_wait(Woken::ByRequest, until.is_some(), now);
+                steps.end_wait(Woken::ByRequest, now);
             }
             next.progress.attempts = 0;
             to(job, next, JobState::ready(at))

@@ -329,15 +329,9 @@ pub(super) fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Ti
 }
 
 /// Wakes a suspended job: attempts count from zero.
-pub(super) fn wake(
-    before: &Job,
-    mut next: Job,
-    woken: Woken,
-    now: Timestamp,
-) -> Result<Transition, Refused> {
-    let timed = matches!(before.state, JobState::Suspended { until: Some(_) });
+pub(super) fn wake(before: &Job, mut next: Job, woken: Woken, now: Timestamp) -> Result<Transition, Refused> {
     if let Some(steps) = waiting_steps(&mut next) {
-        steps.end_wait(woken, timed, now);
+        steps.end_wait(woken, now);
     }
     next.progress.attempts = 0;
     to(before, next, JobState::ready(now))

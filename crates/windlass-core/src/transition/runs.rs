@@ -268,7 +268,7 @@ pub(super) fn suspended(job: &Job, suspend: Suspend, now: Timestamp) -> Result<T
         let early = steps.begin_wait(Wait { since: now, ..*wait }, children_pending);
         let is_over = until.is_some_and(|until| until <= now).then_some(Woken::ByTime);
         if let Some(woken) = early.or(is_over) {
-            steps.end_wait(woken, until.is_some(), now);
+            steps.end_wait(woken, now);
             return run_again(job, next, now);
         }
     }
@@ -287,22 +287,13 @@ pub(super) fn steps_kept(
     stay(next)
 }
 
-pub(super) fn lapsed_in_outage(
+pub(super) fn lapsed(
     job: &Job,
     token: Token,
     chance: f64,
+    in_outage: bool,
     now: Timestamp,
 ) -> Result<Transition, Refused> {
-    let is_spared = job.spec.policy.lease.on_lapse == OnLapse::RunAgain
-        && job.state.lease().is_some_and(|lease| lease.kind == RunKind::Perform);
-    let mut uncounted = job.clone();
-    if is_spared {
-        uncounted.progress.attempts = job.progress.attempts.saturating_sub(1);
-    }
-    lapsed(&uncounted, token, chance, now)
-}
-
-pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transition, Refused> {
     let lease = held(job, Holder::Token(token))?.clone();
     if !lease.has_ended(now) {
         return Err(Refused::LeaseLive);
@@ -322,8 +313,9 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
     remember_failure(&mut next, outcome, now);
     inputs_returned(&mut next);
     if run.kind == RunKind::Perform {
-        let counted = next.progress.attempts.saturating_add_signed(i32::from(policy.lapse_attempts));
-        next.progress.attempts = counted;
+        let is_spared = in_outage && policy.on_lapse == OnLapse::RunAgain;
+        let more = if is_spared { -1 } else { i32::from(policy.lapse_attempts) };
+        next.progress.attempts = next.progress.attempts.saturating_add_signed(more);
     }
     if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
         return to(job, next, state);

@@ -11,11 +11,11 @@ use crate::route::Call;
 use job_history::{HistoryEntry, LogView};
 use parts::{FailedAttempt, LeaseView, PayloadFields, Ports};
 use schedule::ScheduleView;
-use steps::{SignalView, StepView, WaitView};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use steps::{SignalView, StepView, WaitView};
 use windlass_core::repeat::Moments;
 use windlass_core::{Action, Job, JobState, Timestamp};
 

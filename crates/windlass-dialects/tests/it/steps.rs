@@ -37,13 +37,18 @@ fn words(job: &Value) -> Vec<String> {
     let steps = job["steps"].as_array().cloned().unwrap_or_default();
     let word = |step: &Value| {
         let late = if step["timed_out"] == true { " late" } else { "" };
-        format!("{} {} {}{late}", step["name"].as_str().unwrap(), step["kind"].as_str().unwrap(), step["result"])
+        format!(
+            "{} {} {}{late}",
+            step["name"].as_str().unwrap(),
+            step["kind"].as_str().unwrap(),
+            step["result"]
+        )
     };
     steps.iter().map(word).collect()
 }
 
 #[tokio::test]
-async fn kept_steps_come_with_the_next_claim() {
+async fn a_kept_step_comes_with_the_next_claim() {
     let server = TestServer::open().await;
     let run = server.claimed(r#"{"name":"order","retry":5}"#).await;
     let both = json!([{"name": "charge", "result": {"id": 7}, "started_at": 1}, {"name": "pack"}]);
@@ -67,8 +72,8 @@ async fn kept_steps_come_with_the_next_claim() {
 }
 
 #[test]
-fn kept_steps_come_with_the_next_claim_on_postgresql_too() {
-    repeat_on(Kind::Postgres, "steps::", "on_postgresql");
+fn steps_waits_and_keys_on_postgresql_too() {
+    repeat_on(Kind::Postgres, "steps::a_", "on_postgresql");
 }
 
 #[tokio::test]
@@ -101,7 +106,10 @@ async fn a_suspended_job_wakes_at_its_time() {
     assert_eq!((&settled["ok"], &settled["state"]), (&json!(true), &json!("suspended")), "{settled}");
     let shown = job(&server, run.0).await;
     let wait = &shown["wait"];
-    assert_eq!((&wait["step"], wait["until"].is_i64(), &shown["waiting_for"]), (&json!("sleep"), true, &json!("due")));
+    assert_eq!(
+        (&wait["step"], wait["until"].is_i64(), &shown["waiting_for"]),
+        (&json!("sleep"), true, &json!("due"))
+    );
     assert_eq!(server.post("/api/v1/claim", "{}").await.json()["jobs"], json!([]), "it holds no worker");
     clock.advance(60_000);
     let claimed = server.post("/api/v1/claim", r#"{"wait_ms":60000}"#).await.json()["jobs"][0].clone();
@@ -118,7 +126,10 @@ async fn a_signal_wakes_the_job_that_waits_for_it() {
     let other = server.post("/api/v1/jobs/order-1/signal/other", r#"{"n":1}"#).await;
     assert_eq!((other.status, &other.json()["woken"]), (202, &json!(false)));
     let shown = job(&server, run.0).await;
-    assert_eq!((&shown["waiting_for"], &shown["signals"][0]["name"]), (&json!("signal approval"), &json!("other")));
+    assert_eq!(
+        (&shown["waiting_for"], &shown["signals"][0]["name"]),
+        (&json!("signal approval"), &json!("other"))
+    );
     let told = server.post(&path, r#"{"by":"ann"}"#).await;
     assert_eq!((told.status, told.json()), (202, json!({"id": run.0, "woken": true})));
     let claimed = claim(&server).await;
@@ -152,7 +163,7 @@ async fn a_wait_for_a_signal_times_out() {
 }
 
 #[tokio::test]
-async fn the_end_of_all_children_wakes_their_parent() {
+async fn a_parent_is_woken_by_the_end_of_all_its_children() {
     let server = TestServer::open().await;
     let run = server.claimed(r#"{"name":"order"}"#).await;
     let child = json!({"name": "pack", "parent": run.0, "payload": 1});
@@ -170,7 +181,8 @@ async fn the_end_of_all_children_wakes_their_parent() {
     let claimed = claim(&server).await;
     assert_eq!(words(&claimed), ["all children null"]);
     let children = server.get(&format!("/api/v1/jobs/{}/children", run.0)).await.json();
-    let results: Vec<&Value> = children["children"].as_array().unwrap().iter().map(|job| &job["result"]).collect();
+    let results: Vec<&Value> =
+        children["jobs"].as_array().unwrap().iter().map(|job| &job["result"]).collect();
     assert_eq!(results.len(), 2, "{children}");
     assert!(results.iter().all(|result| result.is_u64()), "{children}");
 }
@@ -202,14 +214,19 @@ async fn fields_of_a_wait_belong_to_suspend() {
         json!({"id": id, "token": token, "outcome": "suspend", "signal": ""}),
     ] {
         let reply = server.post("/api/v1/settle", &json!({"settle": [entry]}).to_string()).await;
-        assert_eq!((reply.status, reply.code()), (400, "bad_request".to_owned()), "{entry}: {}", reply.text());
+        assert_eq!(
+            (reply.status, reply.code()),
+            (400, "bad_request".to_owned()),
+            "{entry}: {}",
+            reply.text()
+        );
     }
     assert_eq!(job(&server, id).await["state"], "running");
 }
 
 #[tokio::test]
 async fn a_push_with_the_same_idempotency_key_creates_one_job() {
-    let (server, clock) = TestServer::manual().await;
+    let server = TestServer::open().await;
     let push = r#"{"name":"mail","idempotency_key":"k1","keep":{"completed_ms":0}}"#;
     let first = server.post("/api/v1/jobs", push).await.json()["id"].as_u64().unwrap();
     let (id, token) = run_of(&claim(&server).await);
@@ -218,20 +235,33 @@ async fn a_push_with_the_same_idempotency_key_creates_one_job() {
     assert_eq!(server.post("/api/v1/jobs", push).await.json()["id"], first, "also after it is done");
     let shown = job(&server, first).await;
     assert_eq!((&shown["idempotency_key"], shown.get("unique")), (&json!("k1"), None), "{shown}");
-    clock.advance(11 * 60_000);
-    let second = server.post("/api/v1/jobs", push).await.json()["id"].as_u64().unwrap();
-    assert_ne!(second, first, "the key goes with the job");
 
     // Beside a unique key, and in a batch.
     let both = r#"{"name":"mail","unique":"u","idempotency_key":"k2"}"#;
     let third = server.post("/api/v1/jobs", both).await.json()["id"].clone();
     assert_eq!(server.post("/api/v1/jobs", both).await.json()["id"], third);
     let shown = server.get(&format!("/api/v1/jobs/{third}")).await.json();
-    assert_eq!((&shown["unique"]["key"], &shown["idempotency_key"], shown.get("alias")), (&json!("u"), &json!("k2"), None));
+    assert_eq!(
+        (&shown["unique"]["key"], &shown["idempotency_key"], shown.get("alias")),
+        (&json!("u"), &json!("k2"), None)
+    );
     let batch = r#"{"jobs":[{"name":"a","idempotency_key":"k3"},{"name":"a","idempotency_key":"k4"},{"name":"a","idempotency_key":"k3"}]}"#;
     let ids = server.post("/api/v1/jobs", batch).await.json()["ids"].clone();
     assert_eq!(ids[0], ids[2]);
     assert_ne!(ids[0], ids[1]);
     let long = json!({"name": "a", "idempotency_key": "x".repeat(256)});
     assert_eq!(server.post("/api/v1/jobs", &long.to_string()).await.status, 400);
+}
+
+#[tokio::test]
+async fn the_key_of_a_push_goes_with_its_job() {
+    let (server, clock) = TestServer::manual().await;
+    let push = r#"{"name":"mail","idempotency_key":"k1","keep":{"completed_ms":0}}"#;
+    let (first, token) = server.claimed(push).await;
+    let finish = json!({"settle": [{"id": first, "token": token, "outcome": "finish"}]});
+    server.post("/api/v1/settle", &finish.to_string()).await;
+    clock.advance(9 * 60_000);
+    assert_eq!(server.post("/api/v1/jobs", push).await.json()["id"], first);
+    clock.advance(2 * 60_000);
+    assert_ne!(server.post("/api/v1/jobs", push).await.json()["id"], first);
 }

@@ -272,10 +272,7 @@ impl Jobs {
 /// True if the event is refused when another job has taken the key: events requested by clients. Other events
 /// must not fail because of a key, or the job would be stuck.
 pub(super) fn asks_for_its_key(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::Requeue { .. } | Event::RequeueFrom { .. } | Event::Run { .. } | Event::Update(_)
-    )
+    matches!(event, Event::Requeue { .. } | Event::RequeueFrom { .. } | Event::Run { .. } | Event::Update(_))
 }
 
 /// All events of one step result in one new version.

@@ -14,8 +14,8 @@ use windlass_core::steps::{NewStep, Wait};
 use windlass_core::turn::CatchUp;
 use windlass_core::unique::HeldUntil;
 use windlass_core::{
-    Body, Event, Extras, Format, Holder, Job, JobState, KeepFor, NameMatch, Outcome, Payload, StateName, Tenant,
-    Timestamp, Token,
+    Body, Event, Extras, Format, Holder, Job, JobState, KeepFor, NameMatch, Outcome, Payload, StateName,
+    Tenant, Timestamp, Token,
 };
 
 pub(super) const TENANTS: [&str; 2] = ["default", "other"];
@@ -257,12 +257,8 @@ impl Script {
 
     fn suspend(&mut self, by: Holder, until: Timestamp) -> Event {
         let signal = self.chance.percent(50).then(|| "go".into());
-        let wait = Wait {
-            step: Some("wait".into()),
-            signal,
-            children: self.chance.percent(30),
-            ..Wait::default()
-        };
+        let wait =
+            Wait { step: Some("wait".into()), signal, children: self.chance.percent(30), ..Wait::default() };
         let until = self.chance.percent(70).then_some(until);
         Event::Suspend(Suspend { by, until, wait: Some(Box::new(wait)) })
     }

@@ -237,7 +237,7 @@ fn usual_next(job: &Job, now: &mut Timestamp) -> Event {
         }),
         JobState::Waiting if is_held_by_parent(job) => Event::ParentPaused,
         JobState::Waiting => Event::ChildSettled,
-        JobState::Suspended => Event::Run { at: *now, force: false },
+        JobState::Suspended { .. } => Event::Run { at: *now, force: false },
         other => panic!("nothing is usual for a {} job", other.name()),
     }
 }

@@ -31,6 +31,7 @@ fn a_lease_that_ends_in_an_outage_costs_no_attempt() {
     assert_eq!(state(&after(&running, lapse(&running), 1_000)), "failed");
     let spared = after(&running, Event::LapseInOutage { token, chance }, 1_000);
     assert_eq!((state(&spared), spared.progress.attempts), ("ready", 0));
+    assert_eq!(spared.body.as_ref().unwrap().errors[0].attempt, 1, "the attempt that was spared");
     assert_eq!(spared.version, running.version + 1);
     assert_eq!(refusal(&running, Event::LapseInOutage { token, chance }, 999), Refused::LeaseLive);
     let strict = job_with(|policy| {

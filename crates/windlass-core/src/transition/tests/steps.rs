@@ -147,12 +147,14 @@ fn a_wait_that_is_over_already_is_not_begun() {
 }
 
 #[test]
-fn a_requested_run_ends_only_a_wait_that_has_no_other_end() {
+fn a_requested_run_ends_a_sleep_and_no_other_wait() {
     let running = claimed(&job(), 0);
-    let until_run = after(&running, wait(&running, None, |_| {}), 20);
-    let woken = after(&until_run, run_it(30), 30);
-    assert_eq!((state(&woken), steps(&woken)), ("ready", "wait=- sleep".to_owned()));
-    for waiting in [wait(&running, Some(500), |_| {}), wait(&running, None, for_go)] {
+    for sleep in [None, Some(500)] {
+        let asleep = after(&running, wait(&running, sleep, |_| {}), 20);
+        let woken = after(&asleep, run_it(30), 30);
+        assert_eq!((state(&woken), steps(&woken)), ("ready", "wait=- sleep".to_owned()));
+    }
+    for waiting in [wait(&running, Some(500), for_go), wait(&running, None, for_go)] {
         let woken = after(&after(&running, waiting, 20), run_it(30), 30);
         assert_eq!((state(&woken), steps(&woken)), ("ready", String::new()));
     }

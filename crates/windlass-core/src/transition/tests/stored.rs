@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::Format;
+use crate::event::Suspend;
 use crate::history::{Log, LogLine, Mark, MarkKind};
 use crate::ports::Ports;
 use crate::repeat::Span;
+use crate::steps::{NewStep, Steps, Wait};
 use crate::turn::{CatchUp, Turn, TurnOutcome};
 use crate::unique::{HeldUntil, OnConflict, Unique};
 use serde::Serialize;
@@ -90,6 +92,29 @@ fn extras_survive_being_stored() {
     survives(&Extras { family, ..Extras::default() });
 }
 
+/// Steps of a job that waits.
+fn full_steps() -> Arc<Steps> {
+    let step = |name: &str, result| NewStep { name: name.into(), result, started_at: Some(at(1)) };
+    let running = claimed(&job(), 0);
+    let steps = vec![step("a", Some(Payload::json("1"))), step("b", None)];
+    let running = after(&running, Event::KeepSteps { by: holder(&running), steps }, 10);
+    let signal = |name: &str| Event::Signal { name: name.into(), payload: Payload::json("2") };
+    let running = after(&running, signal("early"), 20);
+    let wait = |signal: Option<&str>| Wait {
+        step: Some("wait".into()),
+        signal: signal.map(Into::into),
+        children: signal.is_none(),
+        ..Wait::default()
+    };
+    let suspend = |job: &Job, until: i64, wait: Wait| {
+        let (by, wait) = (holder(job), Some(Box::new(wait)));
+        Event::Suspend(Suspend { by, until: Some(at(until)), wait })
+    };
+    let late = after(&after(&running, suspend(&running, 900, wait(Some("never"))), 30), Event::Wake, 900);
+    let running = claimed(&after(&late, Event::ChildAdded, 901), 902);
+    after(&running, suspend(&running, 2_000, wait(None)), 903).steps().expect("it has steps").clone()
+}
+
 #[test]
 fn bodies_survive_being_stored() {
     survives(&Body::default());
@@ -119,6 +144,7 @@ fn bodies_survive_being_stored() {
             exit_code: Some(-9),
         }),
         ports: Some(Arc::new(Ports::default())),
+        steps: Some(full_steps()),
         log: Some(Box::new(Log {
             lines: [LogLine { at: at(3), attempt: 2, source: Some("stderr".into()), text: "ü".to_owned() }]
                 .into(),

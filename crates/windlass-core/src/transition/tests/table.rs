@@ -48,7 +48,10 @@ fn states() -> Vec<(&'static str, Job)> {
         ("waiting for a child", after(&parent, finish(holder(&parent)), 1_500)),
         ("suspended", after(&running, suspend(holder(&running)), 1_500)),
         ("suspended, for a signal", after(&running, suspend_for("go", holder(&running), 9_000), 1_500)),
-        ("suspended, its time over, unnoticed", after(&running, suspend_for("other", holder(&running), MOMENT), 1_500)),
+        (
+            "suspended, its time over, unnoticed",
+            after(&running, suspend_for("other", holder(&running), MOMENT), 1_500),
+        ),
         ("completed", after(&running, finish(holder(&running)), 1_500)),
         ("completed, its result kept shorter", with_result(&job_with(brief_result), 1_500)),
         ("failed", after(&running, fail(holder(&running), RetryWish::Never), 1_500)),
@@ -251,7 +254,7 @@ const EXPECTED: &str = "
 ready, due
   running <- claim
   completed <- finish (overseer), put to rest: completed
-  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, set ports, update, child added, child settled, child failed, child written off
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, set ports, update, child added, child settled, child failed, child written off, signal
   cancelled <- every cancel
   terminating <- terminate
   suspended <- put to rest: suspended
@@ -262,7 +265,8 @@ ready, due
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !not_claimable <- parent paused
+  !no_step <- requeue: from a step
+  !not_claimable <- parent paused, wake
   !not_due <- take result, skip
   !still_kept <- expire
 ready, delayed
@@ -270,7 +274,7 @@ ready, delayed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  ready, delayed <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  ready, delayed <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   suspended <- put to rest: suspended
   failed <- put to rest: failed, take over as failed
   terminated <- put to rest: terminated
@@ -279,14 +283,15 @@ ready, delayed
   !not_due <- claim, take result, skip
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !not_claimable <- parent paused
+  !no_step <- requeue: from a step
+  !not_claimable <- parent paused, wake
   !still_kept <- expire
 ready, its lease lapsed
   running <- claim
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), requeue, requeue: even running
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off
+  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off, signal
   terminating <- terminate
   suspended <- put to rest: suspended
   failed <- put to rest: failed
@@ -295,7 +300,8 @@ ready, its lease lapsed
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !not_claimable <- take over as waiting, take over as failed, parent paused
+  !no_step <- requeue: from a step
+  !not_claimable <- take over as waiting, take over as failed, parent paused, wake
   !not_due <- take result, skip
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
@@ -305,18 +311,19 @@ ready, its lease lapsed, late reports accepted
   failed <- fail for good, put to rest: failed
   suspended <- suspend, put to rest: suspended
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off
+  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off, signal
   terminating <- terminate
   terminated <- put to rest: terminated
   ready, delayed, lapsed <- update: run at
   gone <- delete
-  !lease_lost <- extend (holder), renew (holder), report (holder), log (holder), every verb (stranger), lapse, lapse (stranger)
-  !not_running <- extend (anyone), renew (anyone), report (anyone), log (anyone)
-  !not_claimable <- take over as waiting, take over as failed, parent paused
+  !lease_lost <- extend (holder), renew (holder), report (holder), log (holder), keep steps (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- extend (anyone), renew (anyone), report (anyone), log (anyone), keep steps (anyone)
+  !no_step <- requeue: from a step
+  !not_claimable <- take over as waiting, take over as failed, parent paused, wake
   !not_due <- take result, skip
   !still_kept <- expire
 running
-  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running <- extend, renew, report, log, keep steps, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   completed <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -329,14 +336,15 @@ running
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, asked to cancel
-  running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, asked to cancel <- extend, renew, report, log, keep steps, cancel: ask, cancel: failed too, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   completed <- finish, finish (overseer)
   cancelled <- fail, fail for good, release, return, restart, suspend, restart (overseer), cancel: now
   running, asked to cancel, to run again <- run, run: force
@@ -346,14 +354,15 @@ running, asked to cancel
   running, asked to cancel, to be completed <- put to rest: completed
   running, asked to cancel, to be failed <- put to rest: failed
   running, asked to cancel, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, to run again
-  running, to run again <- extend, renew, report, log, run, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, to run again <- extend, renew, report, log, keep steps, run, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
@@ -362,14 +371,15 @@ running, to run again
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, to run again later
-  running, to run again later <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, to run again later <- extend, renew, report, log, keep steps, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   ready, delayed <- finish, fail, fail for good, release, return, suspend, finish (overseer)
   ready <- restart, restart (overseer), requeue: even running
   running, asked to cancel, to run again later <- cancel: ask, cancel: failed too
@@ -380,14 +390,15 @@ running, to run again later
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, to be terminated
-  running, to be terminated <- extend, renew, report, log, terminate, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, to be terminated <- extend, renew, report, log, keep steps, terminate, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   terminating <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -396,15 +407,16 @@ running, to be terminated
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- run
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, to be suspended
-  running, to be suspended <- extend, renew, report, log, log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, to be suspended <- extend, renew, report, log, keep steps, log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   suspended <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be suspended <- cancel: ask, cancel: failed too
   running, to run again <- run, run: force
@@ -413,14 +425,15 @@ running, to be suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, to be terminated without a last run
-  running, to be terminated without a last run <- extend, renew, report, log, log: from outside, put to rest: terminated, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running, to be terminated without a last run <- extend, renew, report, log, keep steps, log: from outside, put to rest: terminated, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   terminated <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated without a last run <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -429,15 +442,16 @@ running, to be terminated without a last run
   running, to be suspended <- put to rest: suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !settled <- run
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running, a child pending
-  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running <- extend, renew, report, log, keep steps, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   waiting <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -450,9 +464,10 @@ running, a child pending
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
@@ -464,13 +479,14 @@ running, lease over, unnoticed
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   running, to be suspended <- put to rest: suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
@@ -484,40 +500,43 @@ running, lease over, unnoticed, late reports accepted
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   running, to be suspended <- put to rest: suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
   running, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
-  !lease_lost <- extend, renew, report, log, every verb (stranger), lapse (stranger)
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
+  !lease_lost <- extend, renew, report, log, keep steps, every verb (stranger), lapse (stranger)
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running its shutdown
-  running its shutdown <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running its shutdown <- extend, renew, report, log, keep steps, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   terminated <- finish, fail, fail for good, restart, suspend, finish (overseer), restart (overseer)
   terminating <- release, return
   running its shutdown, to run again <- run: force
   ready <- requeue: even running
   running its shutdown, to be terminated <- terminate
   running its shutdown, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
 running its shutdown, forced to run again
-  running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  running its shutdown, to run again <- extend, renew, report, log, keep steps, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
   running its shutdown, to be terminated without a last run <- put to rest: terminated
-  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete, wake
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
+  !no_step <- requeue: from a step
   !not_claimable <- parent paused
   !not_due <- take result, skip
   !still_kept <- expire
@@ -526,26 +545,44 @@ waiting for its parent
   ready <- restart (overseer), requeue, requeue: even running, parent paused
   cancelled <- every cancel
   terminating <- terminate
-  waiting <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  waiting <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   gone <- delete
-  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
+  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
+  !no_step <- requeue: from a step
   !not_due <- take result, skip
   !still_kept <- expire
 waiting for a child
-  waiting <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child failed, child written off
+  waiting <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child failed, child written off, signal
   ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
-  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
+  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !has_children <- every cancel, requeue, parent paused, delete
+  !no_step <- requeue: from a step
   !not_due <- take result, skip
   !still_kept <- expire
 suspended
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
+  cancelled <- every cancel
+  terminating <- terminate
+  suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
+  gone <- delete
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !no_step <- requeue: from a step
+  !settled <- put to rest: suspended
+  !not_due <- take result, skip, wake
+  !still_kept <- expire
+suspended, for a signal
+  completed <- finish (overseer), put to rest: completed
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, signal
   cancelled <- every cancel
   terminating <- terminate
   suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
@@ -555,6 +592,23 @@ suspended
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
+  !no_step <- requeue: from a step
+  !settled <- put to rest: suspended
+  !not_due <- take result, skip, wake
+  !still_kept <- expire
+suspended, its time over, unnoticed
+  completed <- finish (overseer), put to rest: completed
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, wake
+  cancelled <- every cancel
+  terminating <- terminate
+  suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
+  gone <- delete
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !no_step <- requeue: from a step
   !settled <- put to rest: suspended
   !not_due <- take result, skip
   !still_kept <- expire
@@ -566,10 +620,11 @@ completed
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete, expire
-  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, put to rest: completed, take result
+  !settled <- every cancel, put to rest: completed, take result, signal
+  !no_step <- requeue: from a step
   !not_due <- skip
 completed, its result kept shorter
   completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, take result, expire
@@ -579,10 +634,11 @@ completed, its result kept shorter
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete
-  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, put to rest: completed
+  !settled <- every cancel, put to rest: completed, signal
+  !no_step <- requeue: from a step
   !not_due <- skip
 failed
   completed <- finish (overseer), put to rest: completed
@@ -593,10 +649,11 @@ failed
   suspended <- put to rest: suspended
   terminated <- put to rest: terminated
   gone <- delete, expire
-  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- cancel: ask, cancel: now, cancel: unless running, run, put to rest: failed, take result
+  !settled <- cancel: ask, cancel: now, cancel: unless running, run, put to rest: failed, take result, signal
+  !no_step <- requeue: from a step
   !not_due <- skip
 cancelled
   completed <- finish (overseer), put to rest: completed
@@ -607,15 +664,16 @@ cancelled
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete, expire
-  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, run, take result
+  !settled <- every cancel, run, take result, signal
+  !no_step <- requeue: from a step
   !not_due <- skip
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
-  terminating <- terminate, log: from outside, set ports, update, child added, child settled, child failed, child written off
+  terminating <- terminate, log: from outside, set ports, update, child added, child settled, child failed, child written off, signal
   suspended <- put to rest: suspended
   completed <- put to rest: completed
   failed <- put to rest: failed
@@ -625,7 +683,8 @@ terminating
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !terminating <- every cancel, run
-  !not_claimable <- take over as waiting, take over as failed, parent paused
+  !no_step <- requeue: from a step
+  !not_claimable <- take over as waiting, take over as failed, parent paused, wake
   !not_due <- take result, skip
   !still_kept <- expire
 terminated
@@ -635,10 +694,25 @@ terminated
   completed <- put to rest: completed
   failed <- put to rest: failed
   gone <- delete
-  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused, wake
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
-  !settled <- every cancel, run, terminate, put to rest: terminated, take result
+  !settled <- every cancel, run, terminate, put to rest: terminated, take result, signal
+  !no_step <- requeue: from a step
   !still_kept <- expire
   !not_due <- skip
+
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/panicking.rs:689:5
+   1: core::panicking::panic_fmt
+             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/panicking.rs:80:14
+   2: windlass_core::transition::tests::table::every_event_does_this_in_every_state
+             at ./src/transition/tests/table.rs:247:5
+   3: windlass_core::transition::tests::table::every_event_does_this_in_every_state::{{closure}}
+             at ./src/transition/tests/table.rs:244:42
+   4: core::ops::function::FnOnce::call_once
+             at /root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/lib/rustlib/src/rust/library/core/src/ops/function.rs:250:5
+   5: <fn() -> core::result::Result<(), alloc::string::String> as core::ops::function::FnOnce<()>>::call_once
+             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/ops/function.rs:250:5
 ";

@@ -14,8 +14,8 @@ use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::event::CancelRunning;
-use windlass_core::{Event, Job, JobId, Tenant};
 use windlass_core::steps::STEP_NAME_BYTES_MAX;
+use windlass_core::{Event, Job, JobId, Tenant};
 use windlass_engine::VerbError;
 
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "now", r#"{"now":true}"#)];

@@ -246,7 +246,9 @@ fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
         return Err("`class` and `backtrace` are allowed only with the outcome fail".into());
     }
     if entry.outcome != OutcomeWord::Suspend && entry.has_wait() {
-        return Err("`until`, `signal`, `children` and `step` are allowed only with the outcome suspend".into());
+        return Err(
+            "`until`, `signal`, `children` and `step` are allowed only with the outcome suspend".into()
+        );
     }
     match entry.outcome {
         OutcomeWord::Suspend => suspend(entry, now),
@@ -283,7 +285,9 @@ fn suspend(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
         }
     }
     let until = match (entry.until, entry.delay_ms) {
-        (Some(_), Some(_)) => return Err("`until` and `delay_ms` cannot be combined; send one of them".into()),
+        (Some(_), Some(_)) => {
+            return Err("`until` and `delay_ms` cannot be combined; send one of them".into());
+        }
         (Some(When(until)), None) => Some(until),
         (None, delay_ms) => delay_ms.map(|ms| now.plus_ms(ms)),
     };

@@ -16,11 +16,7 @@ use windlass_core::steps::{NewStep, SIGNAL_BYTES_MAX, STEP_NAME_BYTES_MAX, StepR
 use windlass_core::{Holder, Payload, Token};
 
 pub(super) const EXAMPLES: Examples = &[
-    (
-        "one",
-        "the result of one step",
-        r#"{"token":65537,"name":"charge","result":{"charge_id":"ch_1"}}"#,
-    ),
+    ("one", "the result of one step", r#"{"token":65537,"name":"charge","result":{"charge_id":"ch_1"}}"#),
     (
         "several",
         "steps that finished together",
@@ -70,6 +66,7 @@ pub(super) struct StepAsk<'a> {
 /// Steps that are kept now, in the order sent.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct KeptSteps<'a> {
+    /// Results, one per step.
     steps: Vec<KeptStep<'a>>,
 }
 
