@@ -86,11 +86,11 @@ setInterval(() => {
 export const time = (ms) => (ms === undefined || ms === null ? '–' : Object.assign(document.createElement('w-time'), { ms }));
 
 // A moment by the clock of this computer: the time of today, else the day, too.
-export function clock(ms, now = Date.now()) {
+export function clock(ms, now = Date.now(), hasSeconds = false) {
   const date = new Date(ms);
   const isToday = date.toDateString() === new Date(now).toDateString();
   const day = isToday ? '' : `${date.toLocaleDateString('en', { month: 'short', day: 'numeric' })} `;
-  return h('time', { title: exact(ms) }, `${day}${date.toLocaleTimeString('en', { hour: '2-digit', minute: '2-digit', hour12: false })}`);
+  return h('time', { title: exact(ms) }, `${day}${date.toLocaleTimeString('en', { hour: '2-digit', minute: '2-digit', hour12: false, ...(hasSeconds ? { second: '2-digit' } : {}) })}`);
 }
 
 // A whole number that a double cannot hold, as it was written.

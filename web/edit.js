@@ -1,4 +1,4 @@
-// Forms that change a waiting job and that push a copy of a job.
+// Forms that change a waiting job, push a copy of a job and send it a signal.
 import { whenFields } from './actions.js';
 import { call, post } from './api.js';
 import { exact, field, fill, h, link, toast } from './dom.js';
@@ -88,4 +88,25 @@ export function cloneForm(place, job) {
     h('p', { class: 'soft' }, 'The copy has the same payload, priority, tags, retry and retention rules; it has no alias and does not repeat. To change more, ', link(`push?from=${job.id}`, 'fill the form with it'), '.'),
     h('div', { class: 'tools' }, h('button', { class: 'main', type: 'submit', id: 'clone-push' }, 'Push copy'), h('button', { type: 'button', onclick: () => fill(place) }, 'Cancel'))));
   queue.focus();
+}
+
+// Sends a signal; its name is the one that the job waits for, its payload becomes the result of the wait.
+export function signalForm(place, job, sent) {
+  const name = h('input', { id: 'signal-name', required: true, maxlength: '255', value: job.wait?.signal ?? '' });
+  const body = payloadInput('signal');
+  body.input.rows = 4;
+  body.input.placeholder = '{"by": "ann"}';
+  const trouble = h('div', { class: 'notice bad', role: 'alert', hidden: true });
+  async function send(event) {
+    event.preventDefault();
+    try {
+      const answer = await call('POST', `jobs/${job.id}/signal/${encodeURIComponent(name.value)}`, { body: body.read().payload });
+      toast(answer.woken ? `job ${job.id} runs again: it waited for signal ${name.value}` : `signal ${name.value} is kept until job ${job.id} waits for it`);
+      fill(place);
+      sent();
+    } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+  }
+  fill(place, h('form', { class: 'sunk', id: 'signal-form', onsubmit: send }, trouble, field('Signal', name, 'a signal that comes before the wait for it is kept'), body.nodes,
+    h('div', { class: 'tools' }, h('button', { class: 'main', type: 'submit', id: 'signal-send' }, 'Send'), h('button', { type: 'button', onclick: () => fill(place) }, 'Cancel'))));
+  (name.value ? body.input : name).focus();
 }

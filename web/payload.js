@@ -86,10 +86,10 @@ export function payload(part, label) {
   return h('section', { 'aria-label': label }, h('div', { class: 'tabs' }, buttons, h('span', { class: 'soft' }, part.format)), place);
 }
 
-export const excerpt = (job) => {
-  if (job.hidden) return 'hidden';
-  const part = partOf(job, 'payload');
+export function excerptOf(part) {
   if (!part || part.value === null) return '';
   if (part.value === undefined) return `${part.format}, ${Math.floor((part.base64.length * 3) / 4)} bytes`;
   return (typeof part.value === 'string' ? part.value : JSON.stringify(part.value)).slice(0, 300);
-};
+}
+
+export const excerpt = (job) => (job.hidden ? 'hidden' : excerptOf(partOf(job, 'payload')));

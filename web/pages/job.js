@@ -6,7 +6,7 @@ import { attempts, failureFacts } from '../failure.js';
 import { family } from '../family.js';
 import { keepFresh } from '../live.js';
 import { partOf, payload } from '../payload.js';
-import { scheduleNotice, turnTable } from '../turns.js';
+import { scheduleNotice, stepTimeline, turnTable, waitWords } from '../turns.js';
 import { notFound } from './missing.js';
 
 const EVENTS_KEPT = 100;
@@ -22,7 +22,8 @@ export default function jobPage(root, where, { me, may }) {
   let last = null;
   const parts = { head: h('div', { class: 'head' }), form: h('div'), notice: h('div'), attempts: h('div'), facts: h('section', { class: 'card' }), body: h('div'), family: h('div'), log: h('div'), events: h('section', { class: 'card' }) };
   const marks = {};
-  fill(root, parts.head, parts.form, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.attempts, parts.facts, parts.body, parts.log, parts.family), h('div', {}, parts.events)));
+  const steps = stepTimeline({ may, look: () => fresh.look() });
+  fill(root, parts.head, parts.form, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.attempts, steps.node, parts.facts, parts.body, parts.log, parts.family), h('div', {}, parts.events)));
 
   // Draws a part anew only if what it shows has changed, so that an open tree stays open.
   function part(name, shown, draw) {
@@ -47,8 +48,9 @@ export default function jobPage(root, where, { me, may }) {
     last = job;
     document.title = `${job.name} · job ${job.id} · Windlass`;
     part('head', [job.name, stateWord(job), job.actions, may('operator')], () => heading(job));
-    part('notice', [job.waiting_for, job.lease, job.progress, job.run_at, job.hidden, job.schedule], () => notices(job));
-    part('facts', job, () => facts(job));
+    part('notice', [job.waiting_for, job.wait, job.pending_children, job.lease, job.progress, job.run_at, job.hidden, job.schedule], () => notices(job));
+    part('facts', { ...job, steps: null }, () => facts(job));
+    steps.set(job);
     part('attempts', failureFacts(job), () => attempts(job));
     part('body', ['payload', 'result', 'hidden', 'payload_base64', 'result_base64', 'next_runs', 'ports', 'custom_state', 'schedule'].map((key) => job[key] ?? null), () => bodies(job));
     drawLog(job);
@@ -61,6 +63,7 @@ export default function jobPage(root, where, { me, may }) {
     fill(parts.form);
     if (last) {
       fill(parts.head, h('h1', {}, `Job ${last.id}`));
+      steps.set(last, true);
       marks.head = marks.notice = undefined;
       return fill(parts.notice, h('div', { class: 'notice warn', role: 'status' }, `Job ${last.id} (${last.name}) was deleted. `, link('jobs', 'All jobs')));
     }
@@ -113,6 +116,7 @@ export default function jobPage(root, where, { me, may }) {
   function waiting(job) {
     const reason = job.waiting_for;
     if (!reason) return null;
+    if (job.wait) return ['Suspended: the job ', waitWords(job), '.'];
     if (reason === 'due') return [stateWord(job) === 'retrying' ? 'Failed: the next attempt is ' : 'Delayed: runs ', time(job.run_at), '.'];
     if (reason === 'paused queue') return ['The queue ', queueLink(job), ' is paused.'];
     if (reason.startsWith('limit ')) return ['Held back by the limit ', link('limits', reason.slice(6)), '.'];

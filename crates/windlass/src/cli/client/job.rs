@@ -1,6 +1,7 @@
 //! `windlass job ID …`: shows or changes one job.
 
 mod changes;
+mod signal;
 
 use crate::cli::client::{result, view};
 use crate::client::{Client, ServerArgs, escaped};
@@ -9,16 +10,19 @@ use crate::human_time;
 use crate::output;
 use changes::{ChangesBody, CopyArgs, EditArgs};
 use clap::{Args, Subcommand};
+use serde_json::json;
+use signal::SignalArgs;
 use std::io::IsTerminal;
 
-/// Show one job, or cancel, retry, run, change, copy, delete or bring it back
+/// Show one job, or cancel, retry, run, change, copy, delete or bring it back, or send it a signal
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass job 42
   windlass job order-7 result --wait 30s
   windlass job 42 cancel
-  windlass job 42 retry
+  windlass job 42 retry --from charge
+  windlass job 42 signal approval '{\"by\":\"ann\"}'
   windlass job 42 edit --priority -10 --queue urgent
   windlass job 42 clone --payload '{\"to\":\"bob\"}'")]
 pub(crate) struct JobArgs {
@@ -44,8 +48,28 @@ enum Action {
     Cancel,
     /// Start a completed, failed or cancelled job again, or the next attempt of a failed one at once; attempts count
     /// from zero
-    #[command(after_help = "Example:\n  windlass job 42 retry")]
-    Retry,
+    ///
+    /// A failed or cancelled job keeps the results of its steps and continues after them; a completed job starts
+    /// without any. With --from, the steps before that one are kept in both cases.
+    #[command(after_help = "\
+Examples:
+  windlass job 42 retry
+  windlass job 42 retry --from charge")]
+    Retry {
+        /// Execute this step and all steps kept after it again
+        #[arg(long, value_name = "STEP")]
+        from: Option<String>,
+    },
+    /// Send a signal to the job
+    ///
+    /// A job that waits for the signal runs again; otherwise the signal is kept until the job waits for it. The payload
+    /// becomes the result of the wait. A payload that begins with {, [ or " must be valid JSON, unless --text is given.
+    #[command(after_help = "\
+Examples:
+  windlass job 42 signal approval
+  windlass job 42 signal approval '{\"by\":\"ann\"}'
+  windlass job order-7 signal paid - < receipt.json")]
+    Signal(SignalArgs),
     /// Run a delayed job now
     #[command(after_help = "Example:\n  windlass job 42 run")]
     Run,
@@ -90,7 +114,8 @@ pub(crate) fn run(args: JobArgs) -> Outcome {
             if args.json { output::say_json(&job) } else { view::job_page(&job, human_time::now_ms()) }
         }
         Action::Cancel => act(&mut client, "POST", &format!("{path}/cancel"), args.json),
-        Action::Retry => act(&mut client, "POST", &format!("{path}/retry"), args.json),
+        Action::Retry { from } => retry(&mut client, &format!("{path}/retry"), from.as_deref(), args.json),
+        Action::Signal(signal) => signal.send(&mut client, &path, args.json),
         Action::Run => act(&mut client, "POST", &format!("{path}/run"), args.json),
         Action::Delete => act(&mut client, "DELETE", &path, args.json),
         Action::Result { wait } => show_result(&mut client, &path, &args.id, wait, args.json),
@@ -120,6 +145,16 @@ fn act(client: &mut Client, method: &str, path: &str, json: bool) -> Outcome {
         }
         state => output::say(format!("job {id} is {}", state.unwrap_or("gone"))),
     }
+}
+
+fn retry(client: &mut Client, path: &str, from: Option<&str>, json: bool) -> Outcome {
+    let Some(step) = from else { return act(client, "POST", path, json) };
+    let job = client.post(path, &json!({"from_step": step}))?;
+    if json {
+        return output::say_json(&job);
+    }
+    let (id, state) = (output::plain(&job["id"]), output::plain(&job["state"]));
+    output::say(format!("job {id} is {state}; it runs again from step {}", output::harmless(step)))
 }
 
 fn edit(client: &mut Client, path: &str, changes: &ChangesBody, json: bool) -> Outcome {

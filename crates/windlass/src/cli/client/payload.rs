@@ -44,6 +44,13 @@ impl Payload {
     }
 }
 
+impl Payload {
+    /// Value in JSON, for calls whose whole body it is; `None`: bytes.
+    pub(super) fn into_json(self) -> Option<Box<RawValue>> {
+        self.payload
+    }
+}
+
 /// Place at which a payload stops being JSON.
 #[derive(Debug)]
 pub(super) struct BrokenJson {

@@ -1,6 +1,7 @@
 //! Display of jobs on a terminal: table rows and single pages.
 
 mod failures;
+mod steps;
 
 use crate::fault::Outcome;
 use crate::human_time;
@@ -64,12 +65,17 @@ fn failure(job: &Value) -> Option<String> {
 }
 
 fn payload(job: &Value) -> String {
-    match (&job["payload"], job["payload_base64"].as_str()) {
+    data(&job["payload"], &job["payload_base64"], &job["format"])
+}
+
+/// Text of a payload or result: its value, or what can be said of its bytes.
+fn data(value: &Value, base64: &Value, format: &Value) -> String {
+    match (value, base64.as_str()) {
         (Value::Null, Some(text)) => match BASE64.decode(text).map(String::from_utf8) {
             Ok(Ok(text)) => text,
-            _ => format!("{} bytes, {}", text.len() / 4 * 3, output::plain(&job["format"])),
+            _ => format!("{} bytes, {}", text.len() / 4 * 3, output::plain(format)),
         },
-        (payload, _) => output::plain(payload),
+        (value, _) => output::plain(value),
     }
 }
 
@@ -87,7 +93,10 @@ pub(crate) fn job_page(job: &Value, now_ms: i64) -> Outcome {
     for key in ["queue", "tenant", "alias", "origin", "priority", "parent", "tags", "repeat", "unique"] {
         field(style, key, &listed(&job[key]))?;
     }
-    field(style, "waiting for", &listed(&job["waiting_for"]))?;
+    match job["wait"].is_object() {
+        true => steps::print_wait(style, job, now_ms)?,
+        false => field(style, "waiting for", &listed(&job["waiting_for"]))?,
+    }
     field(style, "attempts", &attempts(job))?;
     for key in ["created_at", "run_at", "started_at", "finished_at"] {
         let label = if key == "run_at" { "due" } else { key.trim_end_matches("_at") };
@@ -106,6 +115,7 @@ pub(crate) fn job_page(job: &Value, now_ms: i64) -> Outcome {
     for key in ["result", "code", "exit_code"] {
         field(style, &key.replace('_', " "), &output::plain(&job[key]))?;
     }
+    steps::print(style, job, now_ms)?;
     history(style, job)?;
     log(style, job)
 }
