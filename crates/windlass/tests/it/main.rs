@@ -36,6 +36,7 @@ mod serve;
 mod server;
 mod sidejob;
 mod signatures;
+mod steps;
 #[cfg(feature = "wasi")]
 mod supply;
 mod tidy;

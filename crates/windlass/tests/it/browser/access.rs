@@ -4,12 +4,12 @@ use super::*;
 use crate::server::{request, windlass};
 
 /// Token, and its configuration line.
-fn token(role: &str) -> (String, String) {
+pub(super) fn token(role: &str) -> (String, String) {
     let answer = crate::server::Ran::of(windlass().args(["token", "--role", role, "--json"])).json();
     (answer["token"].as_str().unwrap().to_owned(), answer["config"].as_str().unwrap().to_owned())
 }
 
-fn sign_in(browser: &Browser, token: &str) {
+pub(super) fn sign_in(browser: &Browser, token: &str) {
     browser.fill("#token", token);
     browser.click("form button[type=submit]");
 }

@@ -10,6 +10,7 @@ mod pages;
 mod proxy;
 mod schedules;
 mod shape;
+mod steps;
 mod triage;
 
 use crate::server::Server;
