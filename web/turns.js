@@ -71,7 +71,7 @@ export function waitWords(job) {
 function position(job) {
   const word = stateWord(job);
   const last = job.steps?.at(-1);
-  const after = last ? [' after step ', h('b', { class: 'mono' }, last.name)] : ' before the first step';
+  const after = last ? [' after step ', h('b', { class: 'mono' }, last.name)] : job.hidden ? '' : ' before the first step';
   const begun = (at) => ['since ', second(at), ', ', time(at)];
   if (job.wait) return { text: waitWords(job), more: [job.wait.step ? [h('span', { class: 'mono' }, job.wait.step), ' '] : '', begun(job.wait.since)], since: job.wait.since, colour: 'c-amber' };
   if (job.lease) return { text: [job.lease.worker ? `runs at ${job.lease.worker},` : 'runs', after], more: begun(job.lease.granted_at), since: job.lease.granted_at, colour: 'c-violet' };
@@ -108,7 +108,8 @@ export function stepTimeline({ may, look }) {
   const node = h('section', { class: 'card', id: 'steps', hidden: true }, h('div', { class: 'head' }, h('h2', {}, 'Steps'), count, h('span', { class: 'fill' }), find, signal), form, earlier, list, early);
 
   async function retryFrom(name) {
-    const at = job.steps.findIndex((step) => step.name === name);
+    const at = (job.steps ?? []).findIndex((step) => step.name === name);
+    if (at < 0) return;
     const again = job.steps.slice(at);
     const body = [
       h('p', { id: 'ask-steps' }, `Job ${job.id} runs again from step `, h('b', { class: 'mono' }, name), `. ${plural(again.length, 'step is', 'steps are')} executed again:`),
