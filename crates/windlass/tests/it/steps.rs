@@ -23,8 +23,7 @@ pub fn claim(server: &Server) -> Value {
 
 pub fn keep(server: &Server, job: &Value, steps: Value) {
     let path = format!("/api/v1/jobs/{}/steps", job["id"]);
-    let (status, answer) =
-        server.call("POST", &path, Some(json!({"token": job["token"], "steps": steps})));
+    let (status, answer) = server.call("POST", &path, Some(json!({"token": job["token"], "steps": steps})));
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -63,7 +62,11 @@ fn a_job_shows_its_steps_its_wait_and_its_early_signals() {
             {"name": "evil\u{1b}[2J", "result": "x".repeat(500)},
         ]),
     );
-    settle(&server, &job, json!({"outcome": "suspend", "signal": "stock", "delay_ms": 1, "step": "wait:stock"}));
+    settle(
+        &server,
+        &job,
+        json!({"outcome": "suspend", "signal": "stock", "delay_ms": 1, "step": "wait:stock"}),
+    );
     let job = claim(&server);
     let wait =
         json!({"outcome": "suspend", "signal": "approval", "delay_ms": 259_200_000, "step": "wait:approval"});

@@ -19,21 +19,33 @@ fn waiting(server: &Server) -> Value {
     let job = begin(server);
     let began = server.job(1)["created_at"].as_i64().unwrap() - 90_000;
     let lines: Vec<Value> = (0..60).map(|n| json!({"sku": format!("A-{n}"), "count": n})).collect();
-    keep(server, &job, json!([
-        {"name": "charge", "result": {"charge_id": "ch_1"}, "started_at": began},
-        {"name": "reserve", "result": {"lines": lines}, "started_at": began + 45_000},
-        {"name": "note"},
-    ]));
+    keep(
+        server,
+        &job,
+        json!([
+            {"name": "charge", "result": {"charge_id": "ch_1"}, "started_at": began},
+            {"name": "reserve", "result": {"lines": lines}, "started_at": began + 45_000},
+            {"name": "note"},
+        ]),
+    );
     settle_one(server, &job, json!({"outcome": "suspend", "delay_ms": 1, "step": "sleep"}));
     let job = claim_one(server);
-    settle_one(server, &job, json!({"outcome": "suspend", "signal": "stock", "delay_ms": 1, "step": "wait:stock"}));
+    settle_one(
+        server,
+        &job,
+        json!({"outcome": "suspend", "signal": "stock", "delay_ms": 1, "step": "wait:stock"}),
+    );
     let job = claim_one(server);
     push(server, json!({"name": "pack", "parent": 1}));
     settle_one(server, &job, json!({"outcome": "suspend", "children": true, "step": "all"}));
     let child = claim_one(server);
     settle_one(server, &child, json!({"outcome": "finish"}));
     let job = claim_one(server);
-    settle_one(server, &job, json!({"outcome": "suspend", "signal": "approval", "delay_ms": 604_800_000, "step": "wait:approval"}));
+    settle_one(
+        server,
+        &job,
+        json!({"outcome": "suspend", "signal": "approval", "delay_ms": 604_800_000, "step": "wait:approval"}),
+    );
     job
 }
 
@@ -93,7 +105,8 @@ fn the_timeline_fits_a_phone_and_both_themes() {
     for (dark, name) in [(false, "steps-phone"), (true, "steps-phone-dark")] {
         browser.look(Look { dark, ..PHONE });
         browser.until("document.documentElement.scrollWidth <= innerWidth");
-        browser.until("document.querySelector('[data-step=charge] .lane').getBoundingClientRect().width > 200");
+        browser
+            .until("document.querySelector('[data-step=charge] .lane').getBoundingClientRect().width > 200");
         browser.js("document.querySelector('#steps').scrollIntoView()");
         browser.picture(name);
     }
@@ -180,9 +193,8 @@ fn a_thousand_steps_stay_usable() {
     let job = begin(&server);
     let evil = "<img src=x onerror=\"window.hacked=1\">";
     let name = |n: usize| if n == 500 { evil.to_owned() } else { format!("step-{n}") };
-    let steps: Vec<Value> = (0..1000)
-        .map(|n| json!({"name": name(n), "result": {"n": n, "text": "x".repeat(200)}}))
-        .collect();
+    let steps: Vec<Value> =
+        (0..1000).map(|n| json!({"name": name(n), "result": {"n": n, "text": "x".repeat(200)}})).collect();
     for part in steps.chunks(500) {
         keep(&server, &job, json!(part));
     }
