@@ -80,7 +80,7 @@ fn the_steps_of_a_job_are_a_timeline_that_ends_where_it_waits() {
     // A long result is closed until it is asked for, and stays open while the page follows the job.
     assert_eq!(browser.count("[data-step=reserve] details[open], [data-step=reserve] .tree"), 0);
     browser.click("[data-step=reserve] summary");
-    browser.until_shows("[data-step=reserve] .tree", "A-59");
+    browser.until_shows("[data-step=reserve] .tree", "lines: [60]");
     server.call("POST", "/api/v1/jobs/1/signal/approval", Some(json!({"by": "ann"})));
     browser.until_shows("[data-step='wait:approval']", r#"{"by":"ann"}"#);
     browser.until_shows("#step-now", "ready, continues after step wait:approval");
@@ -88,7 +88,7 @@ fn the_steps_of_a_job_are_a_timeline_that_ends_where_it_waits() {
     browser.until_shows("#step-now", "runs at w-1, after step wait:approval");
     keep(&server, &job, json!([{"name": "ship", "result": "by air"}]));
     browser.until_shows("[data-step=ship]", "by air");
-    browser.until_shows("[data-step=reserve] details[open] .tree", "A-59");
+    browser.until_shows("[data-step=reserve] details[open] .tree", "lines: [60]");
     settle_one(&server, &job, json!({"outcome": "finish"}));
     browser.until("document.querySelector('#step-now').hidden && document.querySelector('#signal').hidden");
     browser.until("document.querySelectorAll('[data-retry-from]').length === 8");
