@@ -14,7 +14,7 @@ use serde_json::json;
 use signal::SignalArgs;
 use std::io::IsTerminal;
 
-/// Show one job, or cancel, retry, run, change, copy, delete or bring it back, or send it a signal
+/// Show, cancel, retry, run, signal, change, copy, delete or bring back one job
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
