@@ -9,6 +9,7 @@ use crate::Timestamp;
 use crate::job::Payload;
 use crate::refused::Refused;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Steps of one job. Every step rewrites the record of all of them.
@@ -135,6 +136,10 @@ impl Steps {
         self.kept.iter().find(|step| *step.name == *name)
     }
 
+    pub fn by_name(&self) -> BTreeMap<&str, &Arc<StepRecord>> {
+        self.kept.iter().map(|step| (&*step.name, step)).collect()
+    }
+
     pub fn wait(&self) -> Option<&Wait> {
         self.wait.as_ref()
     }
@@ -162,8 +167,9 @@ impl Steps {
     /// result counts.
     pub(crate) fn keep(&mut self, new: Vec<NewStep>, now: Timestamp) -> Result<(), Refused> {
         let mut bytes = self.kept_bytes();
+        let mut names: BTreeSet<Arc<str>> = self.kept.iter().map(|step| step.name.clone()).collect();
         for step in new {
-            if self.find(&step.name).is_some() {
+            if !names.insert(step.name.clone()) {
                 continue;
             }
             bytes += size_of(&step.name, step.result.as_ref());

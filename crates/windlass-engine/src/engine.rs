@@ -171,16 +171,6 @@ impl Engine {
         self.inner.store.shared().is_some()
     }
 
-    /// Random number in `0.0..1.0`.
-    pub fn random_fraction(&self) -> f64 {
-        self.inner.random.next_fraction()
-    }
-
-    /// Random number for names that must be unique and hard to guess.
-    pub fn random_u64(&self) -> u64 {
-        self.inner.random.next_u64()
-    }
-
     /// `None`: there is no such job, or it belongs to another tenant.
     pub async fn get(&self, tenant: &Tenant, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>, EngineError> {
         self.inner.open()?;

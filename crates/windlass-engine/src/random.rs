@@ -1,5 +1,6 @@
 //! The only source of random numbers.
 
+use crate::engine::Engine;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +11,18 @@ pub trait Random: Send + Sync {
     fn next_fraction(&self) -> f64 {
         // An f64 represents the upper 53 bits exactly.
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl Engine {
+    /// Random number in `0.0..1.0`.
+    pub fn random_fraction(&self) -> f64 {
+        self.inner.random.next_fraction()
+    }
+
+    /// Random number for names that must be unique and hard to guess.
+    pub fn random_u64(&self) -> u64 {
+        self.inner.random.next_u64()
     }
 }
 

@@ -50,6 +50,8 @@ const BODIES: &[(&str, &str, Bodies)] = &[
     ("POST", "/api/v1/claim", &[r##"{"queues":[<"q#">]}"##, r##"{"name":"<a*>"}"##]),
     ("POST", "/api/v1/settle", &[r##"{"settle":[<{"id":#1,"token":1,"outcome":"finish","result":[#]}>]}"##, r##"{"settle":[{"id":1,"token":1,"outcome":"fail","backtrace":[<"line #">]}]}"##]),
     ("POST", "/api/v1/extend", &[r##"{"extend":[<{"id":#1,"token":1}>]}"##]),
+    ("POST", "/api/v1/jobs/{id}/steps", &[r##"{"token":1,"steps":[<{"name":"step #"}>]}"##]),
+    ("POST", "/api/v1/jobs/{id}/signal/{name}", &[r##"{<"k#":#>}"##]),
     ("POST", "/api/v1/jobs/{id}/log", &[r##"{"token":1,"lines":[<"line #">]}"##]),
     ("PATCH", "/api/v1/jobs/{id}", &[r##"{"payload":{<"k#":#>}}"##]),
     ("DELETE", "/api/v1/jobs/{id}", &[]),

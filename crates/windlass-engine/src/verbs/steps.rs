@@ -24,8 +24,8 @@ impl Engine {
         let names: Vec<Arc<str>> = steps.iter().map(|step| step.name.clone()).collect();
         let answer = self.apply_to_one(tenant, id, Event::KeepSteps { by, steps }).await?;
         Ok(answer.map(|moved| {
-            let before = moved.before.steps();
-            names.iter().map(|name| before.and_then(|steps| steps.find(name)).cloned()).collect()
+            let before = moved.before.steps().map(|steps| steps.by_name()).unwrap_or_default();
+            names.iter().map(|name| before.get(&**name).map(|step| Arc::clone(step))).collect()
         }))
     }
 
