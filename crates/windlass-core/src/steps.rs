@@ -29,6 +29,10 @@ const STEP_BYTES: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Steps {
+    /// Number of times that steps were dropped to be executed again. Children of an earlier generation are not the
+    /// children of this one.
+    #[serde(skip_serializing_if = "is_zero")]
+    generation: u32,
     /// In the order in which they were kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept: Vec<Arc<StepRecord>>,
@@ -82,6 +86,10 @@ impl StepKind {
     }
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_run(kind: &StepKind) -> bool {
     *kind == StepKind::Run
 }
@@ -132,6 +140,10 @@ impl Steps {
         &self.kept
     }
 
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     pub fn find(&self, name: &str) -> Option<&Arc<StepRecord>> {
         self.kept.iter().find(|step| *step.name == *name)
     }
@@ -146,11 +158,6 @@ impl Steps {
 
     pub fn signals(&self) -> &[Arc<Signal>] {
         &self.signals
-    }
-
-    /// True if nothing is worth storing.
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.wait.is_none() && self.signals.is_empty()
     }
 
     /// Approximate size in memory.
@@ -240,11 +247,17 @@ impl Steps {
         Ok(None)
     }
 
-    /// Drops a step and the ones kept after it. False: there is no such step.
-    pub(crate) fn drop_from(&mut self, name: &str) -> bool {
-        let Some(position) = self.kept.iter().position(|step| *step.name == *name) else { return false };
-        self.kept.truncate(position);
-        true
+    /// Drops a step, the ones kept after it, and the wait.
+    pub(crate) fn drop_from(&mut self, name: &str) {
+        let position = self.kept.iter().position(|step| *step.name == *name);
+        self.kept.truncate(position.unwrap_or(self.kept.len()));
+        self.wait = None;
+        self.generation += 1;
+    }
+
+    /// Steps of a job that starts anew.
+    pub(crate) fn anew(&self) -> Steps {
+        Steps { generation: self.generation + 1, ..Steps::default() }
     }
 }
 

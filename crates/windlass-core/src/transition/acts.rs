@@ -148,7 +148,6 @@ pub(super) fn requeued_from(
     let kept = job.steps().filter(|steps| steps.find(step).is_some()).ok_or(Refused::NoStep)?;
     let mut kept = Steps::clone(kept);
     kept.drop_from(step);
-    kept.drop_wait();
     let mut transition = requeued(job, at, false, now)?;
     if let Some(next) = &mut transition.job {
         body_mut(next).steps = Some(Arc::new(kept));

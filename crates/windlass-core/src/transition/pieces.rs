@@ -354,8 +354,9 @@ pub(super) fn waits_for_children(job: &Job) -> bool {
 /// Starts a new scheduled run without the steps of the previous one.
 pub(super) fn start_over(next: &mut Job, run_at: Timestamp) {
     start_over_with_steps(next, run_at);
-    if next.steps().is_some() {
-        body_mut(next).steps = None;
+    if let Some(steps) = next.steps() {
+        let anew = steps.anew();
+        body_mut(next).steps = Some(Arc::new(anew));
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct ClaimedJob<'a> {
     progress: Option<Progress<'a>>,
     /// Steps kept by earlier runs, in order.
     steps: Option<Vec<StepView<'a>>>,
+    /// Number of times that steps were dropped to be executed again; missing: never. Part of the keys of children.
+    generation: Option<u32>,
 }
 
 impl<'a> ClaimedJob<'a> {
@@ -80,6 +82,7 @@ impl<'a> ClaimedJob<'a> {
             tags: tags(job),
             progress: Progress::of(job),
             steps: steps::kept(job, encoding),
+            generation: job.steps().map(|steps| steps.generation()).filter(|generation| *generation > 0),
         }
     }
 }

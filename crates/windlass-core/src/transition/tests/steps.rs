@@ -184,7 +184,9 @@ fn a_retry_keeps_the_steps_of_a_job_that_failed_and_not_of_one_that_completed() 
     assert_eq!(steps(&after(&cancelled, requeue(30), 30)), "a=1, b=2");
     let completed = after(&running, finish(holder(&running)), 20);
     assert_eq!(steps(&completed), "a=1, b=2", "kept for people to look at");
-    assert_eq!(steps(&after(&completed, requeue(30), 30)), "");
+    let anew = after(&completed, requeue(30), 30);
+    assert_eq!((steps(&anew), anew.steps().unwrap().generation()), (String::new(), 1));
+    assert_eq!(after(&failed, requeue(30), 30).steps().unwrap().generation(), 0);
     let lapsed = after(&running, lapse(&running), 1_000);
     assert_eq!(steps(&lapsed), "a=1, b=2");
 }
@@ -202,6 +204,7 @@ fn a_retry_from_a_step_drops_it_and_the_later_ones() {
     ] {
         let again = after(&ended, from("b"), 30);
         assert_eq!((state(&again), steps(&again)), ("ready", "a=1".to_owned()));
+        assert_eq!(again.steps().unwrap().generation(), 1);
         assert!(again.steps().unwrap().wait().is_none());
         assert_eq!(refusal(&ended, from("d"), 30), Refused::NoStep);
     }
