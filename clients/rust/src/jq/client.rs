@@ -1,8 +1,8 @@
 //! Calls to the server, by producers and by workers.
 
 use super::error::Error;
-use super::http::{Ask, Http};
 use super::wire::{self, Enqueued, NewWorker, Registered};
+use crate::http::{Ask, Http};
 use ::http::Method;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -218,7 +218,13 @@ impl Client {
         body: Bytes,
         within: Duration,
     ) -> Result<Bytes, Error> {
-        self.http.call(Ask { method, path, worker, body, within }).await
+        let header = worker.map(|worker| (wire::WORKER_ID, worker));
+        let ask = Ask { method, path, media: wire::MSGPACK, header, body, within };
+        let reply = self.http.call(ask).await?;
+        match reply.status {
+            200..=299 => Ok(reply.body),
+            status => Err(wire::refusal(status, &reply.body)),
+        }
     }
 }
 

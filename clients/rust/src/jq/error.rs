@@ -1,5 +1,6 @@
 //! Errors of calls to the server.
 
+use crate::http::CallError;
 use std::net::SocketAddr;
 
 /// Error of a call to the server.
@@ -58,5 +59,14 @@ impl Error {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Refused { status: 404, .. })
+    }
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Error {
+        match error {
+            CallError::Setting(message) => Error::Setting(message),
+            CallError::Unreachable { server, why } => Error::Unreachable { server, why },
+        }
     }
 }

@@ -44,11 +44,9 @@
 mod client;
 mod error;
 mod handler;
-mod http;
 mod report;
 mod serve;
 mod shared;
-mod signals;
 mod wire;
 mod worker;
 

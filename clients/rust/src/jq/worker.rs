@@ -5,7 +5,7 @@ use super::error::Error;
 use super::handler::{self, Failure, Handler, Job};
 use super::serve;
 use super::shared::{Counts, Registration, Shared, keep_alive};
-use super::signals::stop_signals;
+use crate::signals::stop_signals;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,5 @@
-//! HTTP/1.1 client with a connection pool and timeouts.
+//! HTTP/1.1 client with a connection pool and timeouts, shared by the native API and the dialects.
 
-use super::error::Error;
-use super::wire;
 use ::http::uri::Scheme;
 use ::http::{HeaderValue, Method, Request, Uri, header};
 use bytes::Bytes;
@@ -19,7 +17,7 @@ const IDLE_MAX: usize = 32;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-pub(super) struct Http {
+pub(crate) struct Http {
     /// Address as given by the caller, for messages.
     url: String,
     host: String,
@@ -31,18 +29,46 @@ pub(super) struct Http {
 }
 
 /// Parameters of one call.
-pub(super) struct Ask<'a> {
-    pub method: Method,
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
     /// Path below the server's address, with its query.
-    pub path: &'a str,
-    pub worker: Option<&'a str>,
-    pub body: Bytes,
-    pub within: Duration,
+    pub(crate) path: &'a str,
+    /// Media type of the body and of the reply.
+    pub(crate) media: &'static str,
+    /// One more header, if the dialect needs it.
+    pub(crate) header: Option<(&'static str, &'a str)>,
+    pub(crate) body: Bytes,
+    pub(crate) within: Duration,
+}
+
+/// Reply of the server.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+}
+
+/// Failure of the transport.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// Invalid address, token or path.
+    Setting(String),
+    /// No reply. It is unknown whether the call took effect.
+    Unreachable { server: String, why: String },
+}
+
+impl CallError {
+    #[cfg(test)]
+    fn text(&self) -> &str {
+        match self {
+            CallError::Setting(text) => text,
+            CallError::Unreachable { why, .. } => why,
+        }
+    }
 }
 
 impl Http {
-    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Http, Error> {
-        let bad = |why: &str| Error::Setting(format!("the server URL {url:?} {why}"));
+    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Http, CallError> {
+        let bad = |why: &str| CallError::Setting(format!("the server URL {url:?} {why}"));
         let uri: Uri = url.parse().map_err(|_| bad("is invalid"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err(bad("must start with http://; for TLS, use a proxy on this machine"));
@@ -54,7 +80,7 @@ impl Http {
         }
         let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
         let token =
-            token.transpose().map_err(|_| Error::Setting("the token contains invalid characters".into()))?;
+            token.transpose().map_err(|_| CallError::Setting("the token contains invalid characters".into()))?;
         Ok(Http {
             url: url.to_owned(),
             host: authority.host().trim_matches(['[', ']']).to_owned(),
@@ -69,37 +95,40 @@ impl Http {
         })
     }
 
-    /// Makes a call. Returns the body of a successful reply.
-    pub(super) async fn call(&self, ask: Ask<'_>) -> Result<Bytes, Error> {
-        let unreachable = |why: String| Error::Unreachable { server: self.url.clone(), why };
+    /// Makes a call. Returns the reply, whatever its status.
+    pub(crate) async fn call(&self, ask: Ask<'_>) -> Result<Reply, CallError> {
         let request = self.request(&ask)?;
         let answering = tokio::time::timeout(ask.within, self.exchange(request));
         let (status, body) = answering
             .await
             .unwrap_or_else(|_| Err(format!("no response within {} s", ask.within.as_secs())))
-            .map_err(unreachable)?;
-        match status {
-            200..=299 => Ok(body),
-            _ => Err(wire::refusal(status, &body)),
-        }
+            .map_err(|why| CallError::Unreachable { server: self.url.clone(), why })?;
+        Ok(Reply { status, body })
     }
 
-    fn request(&self, ask: &Ask<'_>) -> Result<Request<Full<Bytes>>, Error> {
+    /// Address as given by the caller.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn request(&self, ask: &Ask<'_>) -> Result<Request<Full<Bytes>>, CallError> {
         let uri: Uri = format!("{}{}", self.path, ask.path)
             .parse()
-            .map_err(|_| Error::Setting(format!("{:?} cannot be part of a URL", ask.path)))?;
+            .map_err(|_| CallError::Setting(format!("{:?} cannot be part of a URL", ask.path)))?;
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.authority.clone());
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(wire::MSGPACK));
-        headers.insert(header::ACCEPT, HeaderValue::from_static(wire::MSGPACK));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(ask.media));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(ask.media));
         if let Some(token) = &self.token {
             headers.insert(header::AUTHORIZATION, token.clone());
         }
-        if let Some(worker) = ask.worker.and_then(|worker| HeaderValue::from_str(worker).ok()) {
-            headers.insert(wire::WORKER_ID, worker);
+        if let Some((name, value)) = ask.header
+            && let Ok(value) = HeaderValue::from_str(value)
+        {
+            headers.insert(name, value);
         }
         Ok(request)
     }
@@ -182,8 +211,8 @@ mod tests {
         for bad in
             ["", "jobs:7373/jq", "https://jobs/jq", "http://", "http://u:p@jobs/jq", "http://jobs/jq?a=b"]
         {
-            let error = Http::new(bad, None).err().expect(bad).to_string();
-            assert!(error.contains(&format!("{bad:?}")), "{error}");
+            let error = Http::new(bad, None).err().expect(bad);
+            assert!(error.text().contains(&format!("{bad:?}")), "{error:?}");
         }
         assert!(Http::new("http://a", Some("a\nb")).is_err());
     }

@@ -1,7 +1,7 @@
 //! Signals that ask the process to stop.
 
 /// Receiver of SIGTERM and SIGINT (Ctrl-C).
-pub(super) struct Stop {
+pub(crate) struct Stop {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -10,7 +10,7 @@ pub(super) struct Stop {
 
 impl Stop {
     #[cfg(unix)]
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -18,18 +18,18 @@ impl Stop {
     }
 
     #[cfg(not(unix))]
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
     }
 }
 
 #[cfg(unix)]
-pub(super) fn stop_signals() -> std::io::Result<Stop> {
+pub(crate) fn stop_signals() -> std::io::Result<Stop> {
     use tokio::signal::unix::{SignalKind, signal};
     Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
 #[cfg(not(unix))]
-pub(super) fn stop_signals() -> std::io::Result<Stop> {
+pub(crate) fn stop_signals() -> std::io::Result<Stop> {
     Ok(Stop {})
 }

@@ -1,0 +1,93 @@
+//! Children of a run: pushed once, waited for without a worker.
+
+use super::{Turn, begin, keep_version};
+use crate::error::Error;
+use crate::outcome::Suspension;
+use crate::run::Run;
+use crate::task::Call;
+use crate::wire::{JobResult, NewJob, keep_completed};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Retention of completed children: their results must be there when the last one ends.
+const KEEP: Duration = Duration::from_secs(30 * 86_400);
+/// Most children that the server lists in one answer.
+const LISTED_MAX: usize = 1_000;
+
+/// Pushes the calls as children, waits for all, and returns their results in order.
+pub(crate) async fn all<R: DeserializeOwned>(
+    run: Arc<Run>,
+    turn: Turn,
+    calls: Vec<Call<R>>,
+) -> Result<Vec<R>, Error> {
+    all_settled(run, turn, calls).await?.into_iter().collect()
+}
+
+/// Like [`all`], with the failures of children as values.
+pub(crate) async fn all_settled<R: DeserializeOwned>(
+    run: Arc<Run>,
+    turn: Turn,
+    calls: Vec<Call<R>>,
+) -> Result<Vec<Result<R, Error>>, Error> {
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    let jobs = calls.into_iter().enumerate();
+    let jobs: Vec<NewJob> =
+        jobs.map(|(index, call)| Ok(child(&run, &turn.name, index, call.job?))).collect::<Result<_, Error>>()?;
+    if turn.kept.is_none() {
+        begin(&run, &turn.name)?;
+        keep_version(&run).await?;
+        run.backend.push(&jobs).await?;
+        return Err(run.suspend(Suspension {
+            step: turn.name,
+            children: true,
+            ..Suspension::default()
+        }));
+    }
+    let ended = outcomes(&run, &turn.name, &jobs).await?;
+    Ok(ended.into_iter().map(JobResult::decode).collect())
+}
+
+/// Tag of the children of a step, by which their results are found.
+fn tag(step: &str) -> String {
+    format!("step:{step}")
+}
+
+fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
+    job.parent = Some(run.job.id);
+    // The same child in every run: a second push creates no job.
+    job.idempotency_key = Some(format!("{}/{step}/{index}", run.job.id));
+    job.options.keep.get_or_insert_with(|| keep_completed(KEEP));
+    job.options.tags.push(tag(step));
+    let trace = run.job.tags.iter().find(|tag| tag.starts_with(crate::push::TRACEPARENT));
+    if !job.options.tags.iter().any(|tag| tag.starts_with(crate::push::TRACEPARENT)) {
+        job.options.tags.extend(trace.cloned());
+    }
+    job
+}
+
+/// Outcomes of the children of a step, in the order of the calls.
+async fn outcomes(run: &Run, step: &str, jobs: &[NewJob]) -> Result<Vec<JobResult>, Error> {
+    let listed = run.backend.children(run.job.id).await?;
+    let is_cut = listed.len() >= LISTED_MAX;
+    let tag = tag(step);
+    let mut found: Vec<JobResult> =
+        listed.into_iter().filter(|child| child.tags.contains(&tag)).collect();
+    found.sort_unstable_by_key(|child| child.id);
+    if found.len() == jobs.len() {
+        return Ok(found);
+    }
+    if !is_cut {
+        let (count, all) = (found.len(), jobs.len());
+        return Err(Error::Answer(format!("{count} of {all} children of step {step} are there")));
+    }
+    // More children than one answer lists: the push returns the ids of the existing ones.
+    let ids = run.backend.push(jobs).await?.ids;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.push(run.backend.result(id, Duration::ZERO).await?);
+    }
+    Ok(found)
+}
