@@ -108,8 +108,8 @@ impl Interpreter {
                 names.push(self.name(&name));
                 let folder = self.folder.clone();
                 let retry = u32::try_from(op["retry"].as_u64().unwrap_or(0)).unwrap_or(u32::MAX);
-                let work = move || step(folder, op);
-                self.ctx.step(&name, work).retry(retry).backoff(Duration::from_millis(10))
+                let work = move || step(folder.clone(), op.clone());
+                self.ctx.step_retry(&name, retry, work).backoff(Duration::from_millis(10))
             })
             .collect();
         for (name, result) in names.into_iter().zip(join_all(steps).await) {

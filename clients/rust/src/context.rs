@@ -109,14 +109,14 @@ impl Context {
     /// # async fn charge_card(card: &str, key: String) -> Result<String, BoxError> { Ok(key) }
     /// async fn order(card: String, ctx: Context) -> Result<String, BoxError> {
     ///     let key = format!("order-{}", ctx.id);
-    ///     let receipt = ctx.step("charge", || charge_card(&card, key.clone())).retry(2).await?;
+    ///     let receipt = ctx.step("charge", || charge_card(&card, key)).await?;
     ///     Ok(receipt)
     /// }
     /// ```
     ///
     /// # Errors
     /// The error of the function as [`Error::Step`], or the reason why the result could not be kept.
-    pub fn step<'a, F, Fut, T, E>(&self, name: &str, function: F) -> Step<'a, F, T>
+    pub fn step<'a, F, Fut, T, E>(&self, name: &str, function: F) -> Step<'a, T>
     where
         F: FnOnce() -> Fut + Send + 'a,
         Fut: Future<Output = Result<T, E>> + Send + 'a,
@@ -124,7 +124,26 @@ impl Context {
         E: Into<BoxError> + 'a,
     {
         let turn = self.run.steps().next(name);
-        Step::new(Arc::clone(&self.run), turn, function)
+        let mut function = Some(function);
+        Step::new(Arc::clone(&self.run), turn, 0, move || function.take().map(|function| function()))
+    }
+
+    /// Like [`Context::step`], with further tries in the same run if the function returns an error. After the last
+    /// one the error leaves the step, and the retry rules of the job hold. A [`Fail`](crate::Fail),
+    /// [`Retry`](crate::Retry) or [`Snooze`](crate::Snooze) leaves the step at once. [`Step::backoff`] sets the
+    /// pause between tries.
+    ///
+    /// # Errors
+    /// As for [`Context::step`].
+    pub fn step_retry<'a, F, Fut, T, E>(&self, name: &str, tries: u32, mut function: F) -> Step<'a, T>
+    where
+        F: FnMut() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T, E>> + Send + 'a,
+        T: Serialize + DeserializeOwned + Send + 'a,
+        E: Into<BoxError> + 'a,
+    {
+        let turn = self.run.steps().next(name);
+        Step::new(Arc::clone(&self.run), turn, tries, move || Some(function()))
     }
 
     /// Suspends the run for this time; no worker is held meanwhile.
@@ -168,7 +187,7 @@ impl Context {
     /// order.
     ///
     /// # Errors
-    /// [`Error::Suspended`], which the handler passes on; [`Error::NotCompleted`] if a child failed.
+    /// [`Error::Suspended`], which the handler passes on; [`Error::ChildFailed`] if a child failed.
     pub fn all<R: DeserializeOwned + Send>(
         &self,
         calls: impl IntoIterator<Item = Call<R>>,

@@ -69,12 +69,24 @@ pub enum Error {
         /// Error of the decoder or encoder.
         source: serde_json::Error,
     },
-    /// A job, or a child that a run waited for, did not complete.
+    /// A job that was waited for did not complete.
     #[error("job {id} is {state}{}", because(message.as_deref()))]
     NotCompleted {
         /// Id of the job.
         id: u64,
         /// State, such as `failed` or `cancelled`.
+        state: String,
+        /// Class of its last error.
+        class: Option<String>,
+        /// Message of its last error.
+        message: Option<String>,
+    },
+    /// A child that a run waited for did not complete.
+    #[error("child {id} is {state}{}", because(message.as_deref()))]
+    ChildFailed {
+        /// Id of the child.
+        id: u64,
+        /// State, `failed` or `cancelled`.
         state: String,
         /// Class of its last error.
         class: Option<String>,
@@ -139,6 +151,7 @@ impl Error {
             Error::Answer(_) => "answer",
             Error::Value { .. } => "value",
             Error::NotCompleted { .. } => "not_completed",
+            Error::ChildFailed { .. } => "child_failed",
             Error::Step { .. } => "step",
             Error::StepsChanged(_) => "steps_changed",
             Error::Suspended => "suspended",

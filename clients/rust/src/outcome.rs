@@ -182,9 +182,8 @@ fn asked_for(error: &(dyn StdError + 'static), is_cancelled: bool) -> Option<Set
         Error::StepsChanged(message) => {
             Some(Settlement::failed("StepsChanged", message, RetryWish::Never))
         }
-        Error::NotCompleted { class, .. } => {
-            let class = class.as_deref().unwrap_or("NotCompleted");
-            Some(Settlement::failed(class, chain(error), RetryWish::Policy))
+        Error::ChildFailed { .. } => {
+            Some(Settlement::failed("ChildFailed", chain(error), RetryWish::Policy))
         }
         _ => None,
     }

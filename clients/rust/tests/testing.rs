@@ -386,8 +386,8 @@ async fn a_failed_child_is_an_error_or_a_value() {
     let job = both.push(&()).await.unwrap();
     test.run().await;
     let view = test.job(job.id());
-    assert_eq!(view.steps[1], ("note".to_owned(), json!("job 2 is failed: empty")));
-    assert_eq!((view.state.as_str(), view.class.as_deref()), ("failed", Some("Fail")));
+    assert_eq!(view.steps[1], ("note".to_owned(), json!("child 2 is failed: empty")));
+    assert_eq!((view.state.as_str(), view.class.as_deref()), ("failed", Some("ChildFailed")));
 }
 
 #[tokio::test]
@@ -400,10 +400,10 @@ async fn a_step_has_tries_of_its_own() {
         .task("t", move |enough: u32, ctx: Context| {
             let count = count.clone();
             async move {
-                let step = ctx.step("s", || async {
+                let step = ctx.step_retry("s", enough, || async {
                     if count.up() < 3 { Err("not yet".to_owned()) } else { Ok(count.get()) }
                 });
-                step.retry(enough).backoff(Duration::from_millis(1)).await
+                step.backoff(Duration::from_millis(1)).await
             }
         })
         .retry(1)

@@ -47,12 +47,26 @@ pub(crate) async fn all_settled<R: DeserializeOwned>(
         }));
     }
     let ended = outcomes(&run, &turn.name, &jobs).await?;
-    Ok(ended.into_iter().map(JobResult::decode).collect())
+    Ok(ended.into_iter().map(decode).collect())
+}
+
+fn decode<R: DeserializeOwned>(child: JobResult) -> Result<R, Error> {
+    child.decode().map_err(|error| match error {
+        Error::NotCompleted { id, state, class, message } => Error::ChildFailed { id, state, class, message },
+        other => other,
+    })
 }
 
 /// Tag of the children of a step, by which their results are found.
-fn tag(step: &str) -> String {
-    format!("step:{step}")
+fn step_tag(step: &str) -> String {
+    format!("windlass.step={step}")
+}
+
+/// Prefix of the tag with the position of a child among the calls of its step.
+const INDEX: &str = "windlass.index=";
+
+fn index(child: &JobResult) -> Option<usize> {
+    child.tags.iter().find_map(|tag| tag.strip_prefix(INDEX)?.parse().ok())
 }
 
 fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
@@ -60,7 +74,7 @@ fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
     // The same child in every run: a second push creates no job.
     job.idempotency_key = Some(format!("{}/{step}/{index}", run.job.id));
     job.options.keep.get_or_insert_with(|| keep_completed(KEEP));
-    job.options.tags.push(tag(step));
+    job.options.tags.extend([step_tag(step), format!("{INDEX}{index}")]);
     let trace = run.job.tags.iter().find(|tag| tag.starts_with(crate::push::TRACEPARENT));
     if !job.options.tags.iter().any(|tag| tag.starts_with(crate::push::TRACEPARENT)) {
         job.options.tags.extend(trace.cloned());
@@ -72,10 +86,10 @@ fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
 async fn outcomes(run: &Run, step: &str, jobs: &[NewJob]) -> Result<Vec<JobResult>, Error> {
     let listed = run.backend.children(run.job.id).await?;
     let is_cut = listed.len() >= LISTED_MAX;
-    let tag = tag(step);
+    let tag = step_tag(step);
     let mut found: Vec<JobResult> =
         listed.into_iter().filter(|child| child.tags.contains(&tag)).collect();
-    found.sort_unstable_by_key(|child| child.id);
+    found.sort_unstable_by_key(|child| (index(child), child.id));
     if found.len() == jobs.len() {
         return Ok(found);
     }
