@@ -47,13 +47,14 @@ fn call(server: &DevServer, method: &str, path: &str, body: &str) -> Value {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: w\r\nConnection: close\r\nContent-Type: application/json\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 2"), "{method} {path}: {answer}");
     let body = answer.split_once("\r\n\r\n").expect("a response").1;
     serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {answer}"))
 }
