@@ -125,8 +125,7 @@ impl Api {
 
     pub(crate) async fn children(&self, id: u64) -> Result<Vec<wire::JobResult>, Error> {
         let path = format!("/api/v1/jobs/{id}/children");
-        let answer: wire::ChildrenAnswer =
-            self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
+        let answer: wire::ChildrenAnswer = self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
         Ok(answer.jobs)
     }
 

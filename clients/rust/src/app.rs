@@ -64,8 +64,7 @@ impl Windlass {
 
     fn connect(server: &str, token: Option<&str>) -> Result<Windlass, Error> {
         let api = Arc::new(Api::new(server, token)?);
-        let inner =
-            Inner { api, tasks: Mutex::default(), hooks: Mutex::default(), test: Mutex::default() };
+        let inner = Inner { api, tasks: Mutex::default(), hooks: Mutex::default(), test: Mutex::default() };
         Ok(Windlass { inner: Arc::new(inner) })
     }
 

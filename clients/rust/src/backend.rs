@@ -3,9 +3,7 @@
 use crate::api::{Api, WITHIN, encode};
 use crate::error::Error;
 use crate::testing::TestStore;
-use crate::wire::{
-    JobResult, NewJob, NewStep, PushAnswer, StepAnswer, StepsAnswer, StepsAsk,
-};
+use crate::wire::{JobResult, NewJob, NewStep, PushAnswer, StepAnswer, StepsAnswer, StepsAsk};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;

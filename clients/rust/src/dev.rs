@@ -91,7 +91,8 @@ impl DevServer {
         let until = Instant::now() + START_WITHIN;
         let file = self.folder.join("ready.json");
         loop {
-            let ready = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Ready>(&text).ok());
+            let ready =
+                std::fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Ready>(&text).ok());
             if let Some(ready) = ready {
                 return Ok(format!("http://{}", ready.http));
             }

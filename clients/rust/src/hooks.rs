@@ -14,11 +14,15 @@ pub(crate) fn boxed<T>(future: impl Future<Output = T> + Send + 'static) -> Boxe
     Box::pin(future)
 }
 
+type Before = Arc<dyn Fn(Context) -> Boxed<Result<(), BoxError>> + Send + Sync>;
+type After = Arc<dyn Fn(Context) -> Boxed<()> + Send + Sync>;
+type OnError = Arc<dyn Fn(Context, String) -> Boxed<()> + Send + Sync>;
+
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    pub(crate) before: Vec<Arc<dyn Fn(Context) -> Boxed<Result<(), BoxError>> + Send + Sync>>,
-    pub(crate) after: Vec<Arc<dyn Fn(Context) -> Boxed<()> + Send + Sync>>,
-    pub(crate) error: Vec<Arc<dyn Fn(Context, String) -> Boxed<()> + Send + Sync>>,
+    pub(crate) before: Vec<Before>,
+    pub(crate) after: Vec<After>,
+    pub(crate) error: Vec<OnError>,
 }
 
 /// Future of a handler with its hooks.
@@ -31,9 +35,7 @@ pub(crate) fn start(task: &Registered, run: &Arc<Run>, hooks: &Hooks) -> Running
     Box::pin(async move {
         let ended = async {
             for before in &hooks.before {
-                before(ctx.clone())
-                    .await
-                    .map_err(|error| HandlerError { error, class: None })?;
+                before(ctx.clone()).await.map_err(|error| HandlerError { error, class: None })?;
             }
             crate::run::caught(handler(ctx.clone())).await
         }

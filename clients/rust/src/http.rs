@@ -79,8 +79,9 @@ impl Http {
             return Err(bad("must not contain a user name or a query"));
         }
         let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-        let token =
-            token.transpose().map_err(|_| CallError::Setting("the token contains invalid characters".into()))?;
+        let token = token
+            .transpose()
+            .map_err(|_| CallError::Setting("the token contains invalid characters".into()))?;
         Ok(Http {
             url: url.to_owned(),
             host: authority.host().trim_matches(['[', ']']).to_owned(),

@@ -116,8 +116,14 @@ pub(crate) struct Suspension {
 #[derive(Debug)]
 pub(crate) enum Settlement {
     Finish(Box<RawValue>),
-    Fail { class: String, message: String, retry: RetryWish },
-    Release { delay: Duration },
+    Fail {
+        class: String,
+        message: String,
+        retry: RetryWish,
+    },
+    Release {
+        delay: Duration,
+    },
     Suspend(Suspension),
     /// The lease is lost: no report.
     Drop,
@@ -179,12 +185,8 @@ fn asked_for(error: &(dyn StdError + 'static), is_cancelled: bool) -> Option<Set
         Error::Unreachable { .. } => Some(Settlement::Release { delay: AFTER_OUTAGE }),
         Error::LeaseLost { .. } => Some(Settlement::Drop),
         Error::Cancelled if is_cancelled => Some(Settlement::Release { delay: Duration::ZERO }),
-        Error::StepsChanged(message) => {
-            Some(Settlement::failed("StepsChanged", message, RetryWish::Never))
-        }
-        Error::ChildFailed { .. } => {
-            Some(Settlement::failed("ChildFailed", chain(error), RetryWish::Policy))
-        }
+        Error::StepsChanged(message) => Some(Settlement::failed("StepsChanged", message, RetryWish::Never)),
+        Error::ChildFailed { .. } => Some(Settlement::failed("ChildFailed", chain(error), RetryWish::Policy)),
         _ => None,
     }
 }
@@ -213,7 +215,9 @@ mod tests {
             let Settlement::Fail { class, retry, .. } = settled(error) else { panic!("no failure") };
             assert_eq!((class.as_str(), retry), ("Fail", RetryWish::Never));
         }
-        assert!(matches!(settled(wrapped(Snooze::new(minute))), Settlement::Release { delay } if delay == minute));
+        assert!(
+            matches!(settled(wrapped(Snooze::new(minute))), Settlement::Release { delay } if delay == minute)
+        );
         let lost = Error::LeaseLost { message: String::new() };
         assert!(matches!(settled(wrapped(lost)), Settlement::Drop));
     }
@@ -227,8 +231,7 @@ mod tests {
     #[test]
     fn an_ordinary_error_is_a_failed_attempt_by_the_policy() {
         let number = "many".parse::<i64>().unwrap_err();
-        let Settlement::Fail { class, message, retry } =
-            Settlement::of(&HandlerError::of(number), false)
+        let Settlement::Fail { class, message, retry } = Settlement::of(&HandlerError::of(number), false)
         else {
             panic!("no failure")
         };

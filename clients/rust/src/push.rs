@@ -9,8 +9,8 @@ use crate::task::Task;
 use crate::wire::{JobResult, NewJob, Options, keep_completed, ms, ms_since_1970};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::marker::PhantomData;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -171,8 +171,7 @@ async fn send<R>(app: &Windlass, jobs: Vec<NewJob>) -> Result<Vec<JobHandle<R>>,
 
 /// Value as JSON text.
 pub(crate) fn raw(what: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, Error> {
-    serde_json::value::to_raw_value(value)
-        .map_err(|source| Error::Value { what: what.to_owned(), source })
+    serde_json::value::to_raw_value(value).map_err(|source| Error::Value { what: what.to_owned(), source })
 }
 
 /// Handle of a job with a result of type `R`.
@@ -229,7 +228,7 @@ impl<R> JobHandle<R> {
     /// # Errors
     /// If there is no such job, or it is settled.
     pub async fn signal<P: Serialize + ?Sized>(&self, name: &str, payload: &P) -> Result<bool, Error> {
-        self.backend().signal(self.id, name, &*raw("the payload of the signal", payload)?).await
+        self.backend().signal(self.id, name, &raw("the payload of the signal", payload)?).await
     }
 
     fn backend(&self) -> Backend {

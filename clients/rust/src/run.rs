@@ -127,7 +127,12 @@ impl Run {
 
     /// Drops the handler and releases the job.
     pub(crate) fn stop(&self) {
-        self.halt.send_if_modified(|halt| *halt == Halt::No && { *halt = Halt::Stop; true });
+        self.halt.send_if_modified(|halt| {
+            *halt == Halt::No && {
+                *halt = Halt::Stop;
+                true
+            }
+        });
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -264,7 +264,9 @@ where
         Box::pin(async move {
             // A retry would fail to decode the same payload again.
             let payload: A = serde_json::from_str(ctx.payload.get()).map_err(|why| {
-                HandlerError::of(Fail::new(format!("the payload does not match {}: {why}", ctx.name)).class("Payload"))
+                HandlerError::of(
+                    Fail::new(format!("the payload does not match {}: {why}", ctx.name)).class("Payload"),
+                )
             })?;
             let result = handle(payload, ctx).await.map_err(HandlerError::of)?;
             serde_json::value::to_raw_value(&result).map_err(|why| {

@@ -171,9 +171,7 @@ impl SettleEntry {
     pub(crate) fn new(id: u64, token: u64, settlement: Settlement) -> Option<SettleEntry> {
         let entry = SettleEntry { id, token, ..SettleEntry::default() };
         Some(match settlement {
-            Settlement::Finish(result) => {
-                SettleEntry { outcome: "finish", result: Some(result), ..entry }
-            }
+            Settlement::Finish(result) => SettleEntry { outcome: "finish", result: Some(result), ..entry },
             Settlement::Fail { class, message, retry } => SettleEntry {
                 outcome: "fail",
                 class: Some(class),
@@ -185,11 +183,9 @@ impl SettleEntry {
                 },
                 ..entry
             },
-            Settlement::Release { delay } => SettleEntry {
-                outcome: "release",
-                delay_ms: Some(ms(delay)).filter(|ms| *ms > 0),
-                ..entry
-            },
+            Settlement::Release { delay } => {
+                SettleEntry { outcome: "release", delay_ms: Some(ms(delay)).filter(|ms| *ms > 0), ..entry }
+            }
             Settlement::Suspend(wait) => SettleEntry {
                 outcome: "suspend",
                 step: Some(wait.step),
@@ -321,10 +317,7 @@ mod tests {
     fn settlements_have_the_shapes_of_the_api() {
         let minute = Duration::from_secs(60);
         for (settlement, expected) in [
-            (
-                Settlement::Finish(null()),
-                json!({"id": 7, "token": 9, "outcome": "finish", "result": null}),
-            ),
+            (Settlement::Finish(null()), json!({"id": 7, "token": 9, "outcome": "finish", "result": null})),
             (
                 Settlement::failed("Fail", "no", RetryWish::Never),
                 json!({"id": 7, "token": 9, "outcome": "fail", "class": "Fail", "message": "no", "retry": false}),

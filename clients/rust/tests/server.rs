@@ -1,5 +1,7 @@
 //! The library against a real server. The program is that of the crate under test, or `WINDLASS_BIN`.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first error")]
+
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -18,7 +20,8 @@ const LEASE: Duration = Duration::from_millis(1_500);
 async fn server() -> DevServer {
     let built = option_env!("CARGO_BIN_EXE_windlass").map(PathBuf::from);
     let program = built.or_else(|| std::env::var_os("WINDLASS_BIN").map(PathBuf::from));
-    let program = program.expect("these tests need a server: set WINDLASS_BIN to the path of the program windlass");
+    let program =
+        program.expect("these tests need a server: set WINDLASS_BIN to the path of the program windlass");
     DevServer::start_program(program).await.unwrap()
 }
 
@@ -222,7 +225,8 @@ async fn an_outage_of_the_server_fails_no_job() {
     let held = Held::new();
     let task = held.register(&app);
     let worker = app.worker().concurrency(2).start().unwrap();
-    let (ends_meanwhile, goes_on) = (task.push(&json!(1)).await.unwrap(), task.push(&json!(2)).await.unwrap());
+    let (ends_meanwhile, goes_on) =
+        (task.push(&json!(1)).await.unwrap(), task.push(&json!(2)).await.unwrap());
     taken(&held.begun, "the start").await;
     taken(&held.begun, "the start").await;
     server.kill();
@@ -265,7 +269,11 @@ async fn a_shutdown_waits_for_running_jobs_and_then_releases_them() {
     assert_eq!(later.state().await.unwrap(), "ready", "released");
     held.go.add_permits(1);
     let last = worker(&app).start().unwrap();
-    assert_eq!(within("the result", later.wait()).await.unwrap(), json!(1), "the released run does not count");
+    assert_eq!(
+        within("the result", later.wait()).await.unwrap(),
+        json!(1),
+        "the released run does not count"
+    );
     last.shutdown().await.unwrap();
 }
 
@@ -379,7 +387,10 @@ async fn steps_survive_waits_and_failures() {
     assert!(pushed.signal("approval", &true).await.unwrap());
     let result = within("the result", pushed.wait()).await;
     let view = job(&server, pushed.id());
-    assert_eq!(result.unwrap_or_else(|e| panic!("{e}: {view}")), json!([1, "noted", true, null, [10, 20, 30]]));
+    assert_eq!(
+        result.unwrap_or_else(|e| panic!("{e}: {view}")),
+        json!([1, "noted", true, null, [10, 20, 30]])
+    );
     let names: Vec<&str> =
         view["steps"].as_array().unwrap().iter().map(|step| step["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["@version", "charge", "note", "sleep", "wait:approval", "wait:late", "all"]);

@@ -96,12 +96,7 @@ where
 }
 
 /// Runs the function, again after errors while tries are left.
-async fn attempt<F, Fut, T, E>(
-    run: &Run,
-    name: &str,
-    mut function: F,
-    mut tries: Tries,
-) -> Result<T, Error>
+async fn attempt<F, Fut, T, E>(run: &Run, name: &str, mut function: F, mut tries: Tries) -> Result<T, Error>
 where
     F: FnMut() -> Option<Fut> + Send,
     Fut: Future<Output = Result<T, E>> + Send,

@@ -34,17 +34,14 @@ pub(crate) async fn all_settled<R: DeserializeOwned>(
         return Ok(Vec::new());
     }
     let jobs = calls.into_iter().enumerate();
-    let jobs: Vec<NewJob> =
-        jobs.map(|(index, call)| Ok(child(&run, &turn.name, index, call.job?))).collect::<Result<_, Error>>()?;
+    let jobs: Vec<NewJob> = jobs
+        .map(|(index, call)| Ok(child(&run, &turn.name, index, call.job?)))
+        .collect::<Result<_, Error>>()?;
     if turn.kept.is_none() {
         begin(&run, &turn.name)?;
         keep_version(&run).await?;
         run.backend.push(&jobs).await?;
-        return Err(run.suspend(Suspension {
-            step: turn.name,
-            children: true,
-            ..Suspension::default()
-        }));
+        return Err(run.suspend(Suspension { step: turn.name, children: true, ..Suspension::default() }));
     }
     let ended = outcomes(&run, &turn.name, &jobs).await?;
     Ok(ended.into_iter().map(decode).collect())
@@ -87,8 +84,7 @@ async fn outcomes(run: &Run, step: &str, jobs: &[NewJob]) -> Result<Vec<JobResul
     let listed = run.backend.children(run.job.id).await?;
     let is_cut = listed.len() >= LISTED_MAX;
     let tag = step_tag(step);
-    let mut found: Vec<JobResult> =
-        listed.into_iter().filter(|child| child.tags.contains(&tag)).collect();
+    let mut found: Vec<JobResult> = listed.into_iter().filter(|child| child.tags.contains(&tag)).collect();
     found.sort_unstable_by_key(|child| (index(child), child.id));
     if found.len() == jobs.len() {
         return Ok(found);

@@ -111,7 +111,8 @@ mod tests {
     use super::*;
 
     fn kept(names: &[&str]) -> Vec<KeptStep> {
-        let result = |name: &str| RawValue::from_string(if name == VERSION { "3" } else { "null" }.into()).ok();
+        let result =
+            |name: &str| RawValue::from_string(if name == VERSION { "3" } else { "null" }.into()).ok();
         let step = |name: &&str| KeptStep { name: (*name).into(), result: result(name), timed_out: false };
         names.iter().map(step).collect()
     }

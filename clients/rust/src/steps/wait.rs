@@ -32,6 +32,8 @@ pub(crate) async fn sleep(run: Arc<Run>, turn: Turn, until: Until) -> Result<(),
     }))
 }
 
+type Waiting<T> = Pin<Box<dyn Future<Output = Result<Option<T>, Error>> + Send>>;
+
 /// Wait for a signal, made by [`Context::wait_for`](crate::Context::wait_for). Await it: `Some` payload of the
 /// signal, or `None` if the timeout came first.
 #[must_use = "a wait begins when it is awaited"]
@@ -39,7 +41,7 @@ pub struct Wait<T> {
     run: Arc<Run>,
     start: Option<(Turn, String)>,
     timeout: Option<Duration>,
-    waiting: Option<Pin<Box<dyn Future<Output = Result<Option<T>, Error>> + Send>>>,
+    waiting: Option<Waiting<T>>,
     payload: PhantomData<fn() -> T>,
 }
 

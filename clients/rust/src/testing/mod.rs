@@ -115,7 +115,12 @@ impl Testing {
     ///
     /// # Errors
     /// If there is no such job, or it is settled.
-    pub async fn signal<P: Serialize + ?Sized>(&self, id: u64, name: &str, payload: &P) -> Result<bool, Error> {
+    pub async fn signal<P: Serialize + ?Sized>(
+        &self,
+        id: u64,
+        name: &str,
+        payload: &P,
+    ) -> Result<bool, Error> {
         let woken = self.app.job::<Value>(id).signal(name, payload).await?;
         self.run().await;
         Ok(woken)

@@ -36,8 +36,7 @@ struct Jobs {
 
 impl TestStore {
     pub(crate) fn new(app: &Windlass) -> Arc<TestStore> {
-        let jobs =
-            Jobs { now: now_ms(), is_inline: false, entries: BTreeMap::new(), keys: HashMap::new() };
+        let jobs = Jobs { now: now_ms(), is_inline: false, entries: BTreeMap::new(), keys: HashMap::new() };
         Arc::new(TestStore { app: app.clone(), state: Mutex::new(jobs) })
     }
 

@@ -4,7 +4,7 @@ use super::Shared;
 use crate::api::{Backoff, WITHIN};
 use crate::error::Error;
 use crate::run::{Notes, Run, lock};
-use crate::wire::{Extended, ExtendAnswer, ExtendAsk, ExtendEntry, LogAsk};
+use crate::wire::{ExtendAnswer, ExtendAsk, ExtendEntry, Extended, LogAsk};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -153,7 +153,9 @@ impl WorkerBuilder {
             ended = &mut worker.pump => return joined(ended),
             () = told.wait() => {}
         }
-        tracing::info!("shutting down: waiting for running jobs; send the signal again to release them at once");
+        tracing::info!(
+            "shutting down: waiting for running jobs; send the signal again to release them at once"
+        );
         worker.shut_down(told.wait()).await
     }
 
