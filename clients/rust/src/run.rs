@@ -11,6 +11,7 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -68,6 +69,10 @@ pub(crate) struct Run {
     halt: watch::Sender<Halt>,
     ended: watch::Sender<bool>,
     notes: Mutex<Notes>,
+    /// True once the handler has noted progress or a line.
+    has_noted: AtomicBool,
+    /// Held while notes are sent.
+    pub(crate) sending: tokio::sync::Mutex<()>,
     suspension: Mutex<Option<Suspension>>,
     steps: Mutex<StepLog>,
     finished: Mutex<Finished>,
@@ -99,6 +104,8 @@ impl Run {
             halt: watch::Sender::new(Halt::No),
             ended: watch::Sender::new(false),
             notes: Mutex::default(),
+            has_noted: AtomicBool::new(false),
+            sending: tokio::sync::Mutex::default(),
             suspension: Mutex::default(),
             steps: Mutex::new(StepLog::new(claimed.steps, task.version)),
             finished: Mutex::default(),
@@ -146,7 +153,7 @@ impl Run {
 
     pub(crate) fn note_progress(&self, percent: u8, note: Option<String>) {
         lock(&self.notes).progress = Some((percent.min(100), note));
-        self.wake.notify_one();
+        self.wake_sender();
     }
 
     pub(crate) fn note_line(&self, line: String) {
@@ -156,7 +163,16 @@ impl Run {
         }
         notes.lines.push(line);
         drop(notes);
+        self.wake_sender();
+    }
+
+    fn wake_sender(&self) {
+        self.has_noted.store(true, Ordering::Relaxed);
         self.wake.notify_one();
+    }
+
+    pub(crate) fn has_noted(&self) -> bool {
+        self.has_noted.load(Ordering::Relaxed)
     }
 
     pub(crate) fn take_notes(&self) -> Notes {

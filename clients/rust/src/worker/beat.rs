@@ -98,6 +98,8 @@ impl Shared {
     /// Sends the progress and the log lines of a run. What an unavailable server does not get is kept for the next
     /// time.
     pub(super) async fn send_notes(&self, run: &Run) {
+        // One call at a time: the end of a run waits here for notes on their way.
+        let _sending = run.sending.lock().await;
         let mut notes = run.take_notes();
         if notes.progress.is_some() {
             let sent = self.extend(vec![self.entry(run, Some(&notes))], WITHIN).await;

@@ -117,7 +117,7 @@ fn start(shared: &Arc<Shared>, claimed: ClaimedJob) {
     tokio::spawn(async move {
         let handler = hooks::start(&task, &run, &shared.hooks);
         let settlement = run::drive(&run, handler, task.timeout, shared.cancel_grace).await;
-        if run.has_notes() && !matches!(settlement, Settlement::Drop) {
+        if run.has_noted() && !matches!(settlement, Settlement::Drop) {
             shared.send_notes(&run).await;
         }
         end(&shared, &run, settlement);

@@ -23,6 +23,8 @@ pub(super) enum Reply {
     Json(u16, Value),
     /// Closes the connection without an answer.
     Lost,
+    /// Answers after this time; the answer is noted as a request to `answered`.
+    Late(std::time::Duration, Value),
     /// Never answers.
     Hang,
 }
@@ -59,6 +61,11 @@ impl Fake {
     pub(super) fn seen(&self, path: &str) -> Vec<Value> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.path == path).map(|seen| seen.body.clone()).collect()
+    }
+
+    /// Paths of all requests, in order.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|seen| seen.path.clone()).collect()
     }
 
     /// Waits until the condition holds after a request.
@@ -99,6 +106,11 @@ async fn answer(
             let mut response = Response::new(Full::new(Bytes::from(value.to_string())));
             *response.status_mut() = status.try_into().unwrap();
             Ok(response)
+        }
+        Reply::Late(time, value) => {
+            tokio::time::sleep(time).await;
+            seen.lock().unwrap().push(Seen { path: "answered".to_owned(), body: Value::Null });
+            Ok(Response::new(Full::new(Bytes::from(value.to_string()))))
         }
         Reply::Lost => Err(std::io::Error::other("lost")),
         Reply::Hang => std::future::pending().await,

@@ -334,3 +334,33 @@ async fn heartbeats_bring_the_cancellation_and_the_loss_of_the_lease() {
     let reports = reports(&fake);
     assert_eq!((reports.len(), &reports[0]["id"], &reports[0]["outcome"]), (1, &json!(1), &json!("release")));
 }
+
+#[tokio::test]
+async fn a_run_is_settled_after_its_last_line_has_arrived() {
+    const LOG: &str = "/api/v1/jobs/1/log";
+    let fake = worker_server(vec![claimed(1, json!(1))], |_, seen| {
+        let late = || Reply::Late(Duration::from_millis(100), json!({"id": 1, "ok": true, "cancel": false}));
+        (seen.path == LOG).then(late)
+    })
+    .await;
+    let fake = Arc::new(fake);
+    let app = Windlass::new(&fake.url).unwrap();
+    let server = Arc::clone(&fake);
+    app.task("t", move |_: u32, ctx: Context| {
+        let server = Arc::clone(&server);
+        async move {
+            ctx.log("last words");
+            // The line is on its way when the handler ends.
+            server.until("the line", |fake| !fake.seen(LOG).is_empty()).await;
+            Ok::<_, Error>(())
+        }
+    })
+    .register();
+    let worker = app.worker().concurrency(1).start().unwrap();
+    fake.until("the report", |fake| reports(fake).len() == 1).await;
+    worker.shutdown().await.unwrap();
+    let paths = fake.paths();
+    let position = |path: &str| paths.iter().position(|seen| seen == path);
+    assert!(position("answered") < position(SETTLE), "{paths:?}");
+    assert_eq!(fake.seen(LOG)[0]["lines"], json!(["last words"]));
+}
