@@ -75,6 +75,18 @@ impl Backend {
         }
     }
 
+    /// Retries a job from a step: the step and the steps kept after it are dropped.
+    pub(crate) async fn retry_from(&self, id: u64, step: &str) -> Result<(), Error> {
+        match self {
+            Backend::Server(api) => {
+                let body = encode(&serde_json::json!({"from_step": step}))?;
+                let _: Ignored = api.act(id, "retry", body).await?;
+                Ok(())
+            }
+            Backend::Test(test) => test.retry_from(id, step),
+        }
+    }
+
     /// Sends `POST /api/v1/jobs/{id}/{verb}` without a body: `cancel`, `retry` or `run`.
     pub(crate) async fn act(&self, id: u64, verb: &'static str) -> Result<(), Error> {
         match self {

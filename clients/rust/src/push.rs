@@ -223,6 +223,14 @@ impl<R> JobHandle<R> {
         self.backend().act(self.id, "retry").await
     }
 
+    /// Makes the job ready again, from this step: the step and the steps kept after it run again.
+    ///
+    /// # Errors
+    /// If there is no such job or step, or the job is running.
+    pub async fn retry_from(&self, step: &str) -> Result<(), Error> {
+        self.backend().retry_from(self.id, step).await
+    }
+
     /// Sends a signal to the job. True if the job waited for it; otherwise the signal is kept until it does.
     ///
     /// # Errors

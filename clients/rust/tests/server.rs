@@ -397,3 +397,31 @@ async fn steps_survive_waits_and_failures() {
     assert_eq!(charged.load(Ordering::SeqCst), 1);
     worker.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_from_a_step_runs_it_and_the_later_ones_again() {
+    let server = server().await;
+    let app = server.app().unwrap();
+    let ran = [0, 1].map(|_| Arc::new(AtomicUsize::new(0)));
+    let counts = ran.clone();
+    let task = app
+        .task("t", move |(): (), ctx: Context| {
+            let [a, b] = counts.clone();
+            async move {
+                ctx.step("a", || async { Ok::<_, Error>(a.fetch_add(1, Ordering::SeqCst)) }).await?;
+                ctx.step("b", || async { Ok::<_, Error>(b.fetch_add(1, Ordering::SeqCst)) }).await
+            }
+        })
+        .register();
+    let worker = worker(&app).start().unwrap();
+    let job = task.push(&()).await.unwrap();
+    assert_eq!(within("the result", job.wait()).await.unwrap(), 0);
+    job.retry_from("b").await.unwrap();
+    assert_eq!(within("the second result", job.wait()).await.unwrap(), 1);
+    assert_eq!(ran.map(|count| count.load(Ordering::SeqCst)), [1, 2]);
+    assert!(matches!(
+        job.retry_from("nowhere").await,
+        Err(Error::NotFound { .. } | Error::Conflict { .. } | Error::Refused { .. })
+    ));
+    worker.shutdown().await.unwrap();
+}

@@ -44,7 +44,10 @@ struct StartSending(Arc<Run>);
 impl Drop for StartSending {
     fn drop(&mut self) {
         let run = Arc::clone(&self.0);
-        tokio::spawn(async move { send_all(&run).await });
+        // Without a runtime the process is about to end.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { send_all(&run).await });
+        }
     }
 }
 

@@ -138,6 +138,16 @@ impl Entry {
         }
     }
 
+    /// Makes the job ready, with its attempts counted from zero. A completed job starts without steps.
+    pub(super) fn retry(&mut self, now: u64) {
+        if self.state == State::Completed {
+            self.steps.clear();
+        }
+        self.attempts = 0;
+        self.wait = None;
+        (self.state, self.run_at) = (State::Waiting, now);
+    }
+
     pub(super) fn waits_for_children(&self) -> bool {
         self.state == State::Suspended && self.wait.as_ref().is_some_and(|wait| wait.suspension.children)
     }

@@ -124,9 +124,21 @@ impl TestStore {
             jobs.wake();
             return Ok(());
         }
+        jobs.entries.get_mut(&id).ok_or_else(unknown)?.retry(now);
+        Ok(())
+    }
+
+    pub(crate) fn retry_from(&self, id: u64, step: &str) -> Result<(), Error> {
+        let mut jobs = lock(&self.state);
+        let now = jobs.now;
         let entry = jobs.entries.get_mut(&id).ok_or_else(unknown)?;
-        entry.attempts = 0;
-        (entry.state, entry.run_at) = (State::Waiting, now);
+        let position = entry.steps.iter().position(|kept| kept.name == step);
+        let position =
+            position.ok_or_else(|| Error::NotFound { message: format!("job {id} has no step {step}") })?;
+        // A completed job keeps the steps before this one.
+        let steps = entry.steps.drain(..).take(position).collect();
+        entry.retry(now);
+        entry.steps = steps;
         Ok(())
     }
 

@@ -243,3 +243,33 @@ async fn a_handler_that_catches_the_suspension_is_suspended_all_the_same() {
     test.advance(second()).await;
     assert!(job.wait().await.unwrap());
 }
+
+#[tokio::test]
+async fn a_retry_goes_on_after_the_kept_steps_or_from_a_step() {
+    let app = app();
+    let test = app.testing();
+    let (a, b, ends) = (Count::default(), Count::default(), Count::default());
+    let counts = (a.clone(), b.clone(), ends.clone());
+    let task = app
+        .task("t", move |(): (), ctx: Context| {
+            let (a, b, ends) = counts.clone();
+            async move {
+                ctx.step("a", || async { Ok::<_, Error>(a.up()) }).await?;
+                ctx.step("b", || async { Ok::<_, Error>(b.up()) }).await?;
+                if ends.up() == 1 { Err(Error::from(Fail::new("no"))) } else { Ok(()) }
+            }
+        })
+        .register();
+    let job = task.push(&()).await.unwrap();
+    test.run().await;
+    job.retry().await.unwrap();
+    job.wait().await.unwrap();
+    assert_eq!((a.get(), b.get()), (1, 1), "a failed job keeps its steps");
+    job.retry_from("b").await.unwrap();
+    job.wait().await.unwrap();
+    assert_eq!((a.get(), b.get()), (1, 2));
+    job.retry().await.unwrap();
+    job.wait().await.unwrap();
+    assert_eq!((a.get(), b.get()), (2, 3), "a completed job starts without steps");
+    assert!(matches!(job.retry_from("c").await, Err(Error::NotFound { .. })));
+}
