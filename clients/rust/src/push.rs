@@ -19,6 +19,8 @@ use tokio::time::Instant;
 pub(crate) const TRACEPARENT: &str = "traceparent=";
 /// Jobs per call.
 const BATCH_MAX: usize = 1_000;
+/// Bytes of payloads per call, well below the limit of the server on bodies.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Longest wait of one call for a result.
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -125,7 +127,7 @@ impl<A: Serialize, R: DeserializeOwned> Push<A, R> {
         let mut jobs = jobs.collect::<Result<Vec<NewJob>, Error>>()?;
         let mut handles = Vec::with_capacity(jobs.len());
         while !jobs.is_empty() {
-            let rest = jobs.split_off(jobs.len().min(BATCH_MAX));
+            let rest = jobs.split_off(batch_len(&jobs));
             handles.extend(send(&self.task.app, std::mem::replace(&mut jobs, rest)).await?);
         }
         Ok(handles)
@@ -156,6 +158,16 @@ impl<A: Serialize, R: DeserializeOwned> Push<A, R> {
             repeat: None,
         })
     }
+}
+
+/// Number of jobs in the next call, at least one.
+fn batch_len(jobs: &[NewJob]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&NewJob| {
+        bytes += job.payload.get().len();
+        bytes <= BATCH_BYTES_MAX
+    };
+    jobs.iter().take(BATCH_MAX).take_while(fits).count().max(1)
 }
 
 async fn send<R>(app: &Windlass, jobs: Vec<NewJob>) -> Result<Vec<JobHandle<R>>, Error> {

@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Sends the progress and the log lines of a run. What an unavailable server does not get is kept for the next
+    /// Sends the progress and the log lines of a run. Notes that an unavailable server does not get are kept for the next
     /// time.
     pub(super) async fn send_notes(&self, run: &Run) {
         // One call at a time: the end of a run waits here for notes on their way.

@@ -111,6 +111,21 @@ async fn many_jobs_are_pushed_in_batches_with_a_key_each() {
 }
 
 #[tokio::test]
+async fn a_batch_is_bounded_in_bytes() {
+    let fake = Fake::start(|_, seen| {
+        let ids: Vec<usize> = (1..=seen.body["jobs"].as_array().unwrap().len()).collect();
+        Reply::Json(201, json!({"ids": ids, "existing": []}))
+    })
+    .await;
+    let task = Windlass::new(&fake.url).unwrap().declare::<String, u32>("t").register();
+    let mib = |n: usize| "x".repeat(n << 20);
+    task.push_many(&[mib(1), mib(1), mib(5), mib(3), mib(2)]).await.unwrap();
+    let sizes: Vec<usize> =
+        fake.seen(JOBS).iter().map(|body| body["jobs"].as_array().unwrap().len()).collect();
+    assert_eq!(sizes, [2, 1, 1, 1]);
+}
+
+#[tokio::test]
 async fn ended_runs_are_reported_together_with_the_next_claim() {
     let jobs = (1..=4).map(|id| claimed(id, json!(id))).collect();
     let fake = worker_server(jobs, |_, _| None).await;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first error")]
 
+mod process;
+
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::PathBuf;
