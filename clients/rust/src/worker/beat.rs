@@ -95,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// Sends the progress and the log lines of a run. Notes that an unavailable server does not get are kept for the next
-    /// time.
+    /// Sends the progress and the log lines of a run. Notes that an unavailable server does not get are kept for the
+    /// next time.
     pub(super) async fn send_notes(&self, run: &Run) {
         // One call at a time: the end of a run waits here for notes on their way.
         let _sending = run.sending.lock().await;
