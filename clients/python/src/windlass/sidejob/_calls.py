@@ -10,7 +10,11 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from ._errors import SideJobError, refusal
+from .._http import Address
+from ._errors import Unreachable, refusal
+
+#: Address of a server with default settings.
+URL = "http://127.0.0.1:7373/sidejob"
 
 #: A value that JSON can hold. (`Any`, because readers know what they expect, and checkers do not.)
 Json: TypeAlias = Any
@@ -120,6 +124,11 @@ class Inputs:
 
 
 Write: TypeAlias = dict[str, Json]
+
+
+def address(url: str, token: str | None) -> Address:
+    """Address of the server, whose outages are raised as `Unreachable`."""
+    return Address(url, token, Unreachable)
 
 
 # --- reading answers --------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .._http import Outage
+
 
 class SideJobError(Exception):
     """The server refused the call; carries its message."""
@@ -20,7 +22,7 @@ class Stale(SideJobError):
     """The lease of the run is lost; another worker may have the job."""
 
 
-class Unreachable(SideJobError, ConnectionError):
+class Unreachable(SideJobError, Outage):
     """The server did not respond, or is temporarily unavailable. Whether the call took effect is unknown."""
 
     def __init__(self, message: str, status: int = 503) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from .._http import Address, Transport
 from . import _calls as calls
 from ._ending import PAUSE_MAX_S, PAUSE_S, log
 from ._errors import SideJobError, Unreachable
-from ._http import Address, Transport
 
 # The server sends something every ten seconds.
 SILENCE_S = 30.0

@@ -13,10 +13,9 @@ from typing import Any
 
 from . import _calls as calls
 from . import _ending as ending
-from ._calls import Ask, Claimed
+from ._calls import URL, Ask, Claimed, address
 from ._ending import log
 from ._errors import SideJobError, Unreachable, is_outage
-from ._http import URL, Address
 from ._presence import Presence
 from ._registry import Registered, classes_of
 from .aio import AsyncClient, AsyncWorker
@@ -75,7 +74,7 @@ class Server:
     ) -> None:
         self.url, self.token, self.queues, self.stop, self.lease_s = url, token, queues, stop, lease_s
         self.worker = ending.worker_name()
-        self.presence = Presence(Address(url, token), self.worker)
+        self.presence = Presence(address(url, token), self.worker)
         self.client = Client(url, token=token)
         #: Why it cannot go on.
         self.trouble: SideJobError | None = None

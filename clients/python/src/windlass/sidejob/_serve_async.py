@@ -9,10 +9,9 @@ from typing import Any
 
 from . import _calls as calls
 from . import _ending as ending
-from ._calls import Ask, Claimed
+from ._calls import URL, Ask, Claimed, address
 from ._ending import log
 from ._errors import SideJobError, Unreachable, is_outage
-from ._http import URL, Address
 from ._presence import Presence
 from ._registry import Registered, classes_of
 from ._serve import perform_async
@@ -71,7 +70,7 @@ class AsyncServer:
     ) -> None:
         self.url, self.queues, self.stop, self.lease_s = url, queues, stop, lease_s
         self.worker = ending.worker_name()
-        self.presence = Presence(Address(url, token), self.worker)
+        self.presence = Presence(address(url, token), self.worker)
         self.client = AsyncClient(url, token=token)
         self.beats = AsyncClient(url, token=token, timeout=ending.BEAT_WITHIN_S)
         #: For classes that know nothing of asyncio.

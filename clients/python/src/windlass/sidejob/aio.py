@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from .._http import AsyncTransport
 from . import _calls as calls
-from ._calls import MISSING, Claimed, Declared, JobInfo, Json, PortInfo, Side, Write
+from ._calls import MISSING, URL, Claimed, Declared, JobInfo, Json, PortInfo, Side, Write, address
 from ._errors import Empty, NotFound, Suspend
-from ._http import URL, Address, AsyncTransport
 
 
 class AsyncClient:
     """Client: creates and looks up jobs. Belongs to one event loop."""
 
     def __init__(self, url: str = URL, *, token: str | None = None, timeout: float = 30.0) -> None:
-        self._transport = AsyncTransport(Address(url, token), timeout)
+        self._transport = AsyncTransport(address(url, token), timeout)
         self._send = self._transport.send
 
     async def queue(

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from .._http import Transport
 from . import _calls as calls
-from ._calls import MISSING, Claimed, Declared, JobInfo, Json, PortInfo, Side, Write
+from ._calls import MISSING, URL, Claimed, Declared, JobInfo, Json, PortInfo, Side, Write, address
 from ._errors import Empty, NotFound, Suspend
-from ._http import URL, Address, Transport
 
 
 class Client:
     """Client: creates and looks up jobs. Can be shared by threads."""
 
     def __init__(self, url: str = URL, *, token: str | None = None, timeout: float = 30.0) -> None:
-        self._transport = Transport(Address(url, token), timeout)
+        self._transport = Transport(address(url, token), timeout)
         self._send = self._transport.send
 
     def queue(

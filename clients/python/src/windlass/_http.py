@@ -10,30 +10,52 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from ._calls import Ask
-from ._errors import SideJobError, Unreachable
-
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-#: Where a server is that was started without further words.
-URL = "http://127.0.0.1:7373/sidejob"
-# Bytes of one line of an answer's head, and of the body: what no answer of the server comes near to.
+# Bytes of one line of a response's head, and of the body; responses of the server are far smaller.
 LINE_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Address:
-    """Server URL and access token."""
+class Ask(Protocol[T_co]):
+    """Call of the server: its request, and the parser of its response."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def waits(self) -> float:
+        """Seconds for which the server may delay its response."""
+
+    def encoded(self) -> bytes | None:
+        """Request body."""
+
+    def answer(self, status: int, body: bytes) -> T_co:
+        """Returns the result of the call, or raises its error."""
+
+
+class Outage(ConnectionError):
+    """Unreachable server. Each library has its own subclass."""
+
+    url: str | None = None
+
+
+class Address:
+    """Server URL and access token. `outage` makes the exception for an unreachable server."""
+
+    def __init__(self, url: str, token: str | None, outage: Callable[[str], Outage]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the server URL must have the form {URL}, not {url!r}")
-        self.url = url
+            raise ValueError(f"the server URL must have the form http://127.0.0.1:7373, not {url!r}")
+        self.url, self.outage = url, outage
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
         self.port = parts.port or (443 if self.is_tls else 80)
@@ -42,8 +64,8 @@ class Address:
         if token is not None:
             self.headers["Authorization"] = f"Bearer {token}"
 
-    def unreachable(self, error: BaseException) -> Unreachable:
-        raised = Unreachable(f"cannot call {self.url}: {error or type(error).__name__}")
+    def unreachable(self, error: BaseException) -> Outage:
+        raised = self.outage(f"cannot call {self.url}: {error or type(error).__name__}")
         raised.url = self.url
         return raised
 
@@ -54,7 +76,7 @@ class Address:
             raise self.unreachable(EOFError("the connection was closed"))
         try:
             return ask.answer(status, body)
-        except Unreachable as error:
+        except Outage as error:
             error.url = self.url
             raise
 
@@ -84,7 +106,7 @@ class Transport:
             raise EOFError("the connection was closed")
         except (OSError, EOFError, http.client.HTTPException, ValueError, AttributeError) as error:
             # The last two are raised if it is closed by another thread.
-            if isinstance(error, SideJobError):
+            if isinstance(error, Outage):
                 raise
             raise self.address.unreachable(error) from error
         finally:
@@ -148,6 +170,8 @@ class AsyncTransport:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address, self.timeout_s = address, timeout_s
         self._idle: list[Streams] = []
+        self._busy: set[asyncio.StreamWriter] = set()
+        self._is_over = False
 
     async def send(self, ask: Ask[T]) -> T:
         head = self._head(ask)
@@ -168,7 +192,10 @@ class AsyncTransport:
     async def _exchange(self, request: bytes) -> tuple[int, bytes]:
         reader, writer = self._kept() or await self._connect()
         is_kept = False
+        self._busy.add(writer)
         try:
+            if self._is_over:
+                raise EOFError("the connection was closed")
             writer.write(request)
             await writer.drain()
             first = await self._line(reader)
@@ -177,7 +204,8 @@ class AsyncTransport:
             is_kept = headers.get("connection", "").lower() != "close"
             return status, body
         finally:
-            # Also when the task is cancelled: an answer that was not read must not be taken for the next one's.
+            # Also when the task is cancelled: an unread response must not be taken for that of the next request.
+            self._busy.discard(writer)
             if is_kept:
                 self._idle.append((reader, writer))
             else:
@@ -220,8 +248,17 @@ class AsyncTransport:
             return b"".join(chunks)
         length = int(headers.get("content-length", "0"))
         if length > BODY_BYTES_MAX:
-            raise SideJobError(502, f"a response of {length} bytes is too large")
+            raise ValueError(f"a response of {length} bytes is too large")
         return await reader.readexactly(length)
+
+    def hang_up(self) -> None:
+        """Ends calls that wait for a response, and makes no more. A response that is on its way is still read."""
+        self._is_over = True
+        for writer in list(self._busy):
+            if writer.can_write_eof():
+                writer.write_eof()
+            else:
+                writer.close()
 
     async def close(self) -> None:
         """Closes all connections."""

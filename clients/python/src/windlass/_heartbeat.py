@@ -1,0 +1,58 @@
+"""Heartbeats of a worker, sent by a thread of their own: a busy event loop must not look like a dead process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import _wire as wire
+from ._errors import WindlassError
+from ._http import Transport
+
+if TYPE_CHECKING:
+    from ._worker import Worker
+
+log = logging.getLogger("windlass")
+
+# Heartbeats within one lease: two of them may be lost.
+BEATS_PER_LEASE = 3
+# How long a heartbeat may take.
+BEAT_WITHIN_S = 5.0
+
+
+class Heartbeat:
+    """Thread that extends the leases of all runs of a worker."""
+
+    def __init__(self, worker: Worker, lease_s: float) -> None:
+        self._worker = worker
+        self._lease_ms = round(lease_s * 1000)
+        self._pause_s = lease_s / BEATS_PER_LEASE
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="windlass-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def _beat(self) -> None:
+        transport = Transport(self._worker.client.address, min(BEAT_WITHIN_S, max(self._pause_s, 1.0)))
+        while not self._is_over.wait(self._pause_s):
+            runs = list(self._worker.held.values())
+            for start in range(0, len(runs), wire.BATCH_MAX):
+                batch = runs[start : start + wire.BATCH_MAX]
+                entries = [{"id": run.id, "token": run.token, "lease_ms": self._lease_ms} for run in batch]
+                try:
+                    self._tell(transport.send(wire.extend(entries)))
+                except WindlassError as error:
+                    log.warning("no heartbeat: %s", error)
+        transport.close()
+
+    def _tell(self, answers: list[dict[str, Any]]) -> None:
+        news = [answer for answer in answers if answer.get("cancel") or not answer.get("ok")]
+        if news:
+            with contextlib.suppress(RuntimeError):  # The event loop is closed.
+                self._worker.loop.call_soon_threadsafe(self._worker.beaten, news)

@@ -1,0 +1,251 @@
+"""Durable steps of a run: names, replay, detection of changed code, and keeping of results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from . import _wire as wire
+from ._client import Backoff, Client
+from ._codec import dumps, loads
+from ._errors import (
+    ChildrenFailed,
+    JobCancelled,
+    JobFailed,
+    NotFound,
+    StepsChanged,
+    Suspended,
+    WindlassError,
+    is_passing,
+)
+from ._handle import SETTLED, outcome_of
+from ._task import Call, TaskOptions
+
+log = logging.getLogger("windlass")
+
+VERSION = "@version"
+# Turns of the event loop without another replayed step, after which the replay counts as complete.
+QUIET_TURNS = 3
+
+
+class StepLog:
+    """Kept steps of a job, and the names that this run has used. Pure."""
+
+    def __init__(self, kept: Sequence[dict[str, Any]]) -> None:
+        self.kept = {step["name"]: step for step in kept}
+        self.visited: set[str] = {VERSION}
+        self._counts: dict[str, int] = {}
+
+    def open(self, base: str) -> str:
+        """Name of the next step with this base: `charge`, `charge#2`, …"""
+        number = self._counts[base] = self._counts.get(base, 0) + 1
+        name = base if number == 1 else f"{base}#{number}"
+        self.visited.add(name)
+        return name
+
+    def unvisited(self) -> list[str]:
+        """Kept steps that this run has not reached."""
+        return [name for name in self.kept if name not in self.visited]
+
+
+class Steps:
+    """Steps of one run. All coroutines run in the worker's event loop; `open` may be called from any thread."""
+
+    def __init__(
+        self,
+        client: Client,
+        id: int,
+        token: int,
+        kept: Sequence[dict[str, Any]],
+        rules: TaskOptions,
+        warn: Callable[[str], Any],
+    ) -> None:
+        self._client, self._id, self._token = client, id, token
+        self.log, self._rules, self._warn = StepLog(kept), rules, warn
+        self._has_steps = bool(kept)
+        self._is_warned = False
+        self._is_closed = False
+        self._in_flight = 0
+        self._landed = asyncio.Event()
+        self._pending: list[tuple[str, asyncio.Future[Any]]] = []
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> Any:
+        """Version of the task with which the job began."""
+        if self._has_steps:
+            return self.log.kept.get(VERSION, {}).get("result")
+        return self._rules.version
+
+    def open(self, base: str) -> tuple[str, dict[str, Any] | None]:
+        """Name of the next step with this base, and the kept step if there is one."""
+        if self._is_closed:
+            raise Suspended()
+        name = self.log.open(base)
+        return name, self.log.kept.get(name)
+
+    async def enter(self, name: str) -> None:
+        """Call before a step that is not kept: checks that the replay used all kept steps."""
+        if not self.log.unvisited():
+            return
+        # Steps of other coroutines of this run may still be replayed.
+        quiet = 0
+        while quiet < QUIET_TURNS and self.log.unvisited():
+            before = len(self.log.visited)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self.log.visited) == before else 0
+        self.check(f"the step {name!r} is new")
+
+    def check(self, occasion: str) -> None:
+        """Warns or refuses if kept steps were not reached."""
+        missing = self.log.unvisited()
+        if not missing or self._is_warned:
+            return
+        names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        text = f"the code has changed: {occasion}, but kept steps were not reached: {names}"
+        if self._rules.on_change == "refuse":
+            raise StepsChanged(text)
+        self._is_warned = True
+        log.warning("job %s: %s", self._id, text)
+        self._warn(text)
+
+    @contextlib.contextmanager
+    def executing(self) -> Iterator[None]:
+        """Context of a step that is being executed."""
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._landed.set()
+
+    async def drain(self) -> None:
+        """Waits for steps that are still being executed; no further one starts."""
+        self._is_closed = True
+        while self._in_flight:
+            self._landed.clear()
+            await self._landed.wait()
+
+    def abort(self) -> None:
+        """Gives up keeping results, because the run is interrupted."""
+        self._is_closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+
+    # --- keeping
+
+    async def keep(self, name: str, value: Any, started_ms: int) -> Any:
+        """Keeps a result. Returns it as it is kept, so that a replay sees the same."""
+        text = dumps(value)
+        kept = await self._keep(f'{{"name":{dumps(name)},"result":{text},"started_at":{started_ms}}}')
+        return loads(text) if kept.get("kept", True) else kept.get("result")
+
+    async def begin(self) -> None:
+        """Keeps the version of the task, if this is the first step of the job."""
+        if not self._has_steps and self._rules.version is not None:
+            self._has_steps = True
+            await self._keep(self._version())
+
+    def _version(self) -> str:
+        self.log.kept[VERSION] = {"name": VERSION, "result": self._rules.version}
+        return f'{{"name":"{VERSION}","result":{dumps(self._rules.version)}}}'
+
+    def _keep(self, step: str) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._pending.append((step, future))
+        if self._keeper is None:
+            self._keeper = loop.create_task(self._keep_all())
+        return future
+
+    async def _keep_all(self) -> None:
+        """Keeps pending results; results that arrive during a call share the next one."""
+        batch: list[tuple[str, asyncio.Future[Any]]] = []
+        try:
+            while self._pending:
+                batch, self._pending = self._pending[: wire.BATCH_MAX], self._pending[wire.BATCH_MAX :]
+                await self._keep_batch(batch)
+        except asyncio.CancelledError:
+            for _, future in [*batch, *self._pending]:
+                future.cancel()
+            raise
+        finally:
+            self._keeper = None
+
+    async def _keep_batch(self, batch: list[tuple[str, asyncio.Future[Any]]]) -> None:
+        texts = [text for text, _ in batch]
+        if not self._has_steps and self._rules.version is not None:
+            texts.insert(0, self._version())
+        try:
+            answers = (await self._insist(wire.keep_steps(self._id, self._token, texts)))[-len(batch) :]
+        except WindlassError as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        self._has_steps = True
+        for (_, future), answer in zip(batch, answers):
+            if not future.done():
+                future.set_result(answer)
+
+    async def _insist(self, ask: wire.Ask[Any]) -> Any:
+        """Repeats the call until the server responds: the effect of a step must not be repeated instead."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._client.send_async(ask, 0.0)
+            except WindlassError as error:
+                if not is_passing(error):
+                    raise
+            await asyncio.sleep(backoff.pause())
+
+    # --- waits
+
+    async def suspend(self, name: str, **until: Any) -> None:
+        """Ends the run until something happens. Does not return."""
+        await self.enter(name)
+        await self.begin()
+        raise Suspended(name, **until)
+
+    async def all(self, name: str, calls: Sequence[Call[Any]], *, is_kept: bool, return_exceptions: bool) -> list[Any]:
+        """Runs children and returns their results, in the order of the calls."""
+        if not calls:
+            return []
+        keys = [f"{self._id}:{name}:{index}" for index in range(len(calls))]
+        if not is_kept:
+            await self.enter(name)
+            await self.begin()
+            children = [call.as_child(self._id, key) for call, key in zip(calls, keys)]
+            await self._client.push_async(children)
+            raise Suspended(name, children=True)
+        found = {child.get("alias"): child for child in await self._client.send_async(wire.children(self._id))}
+        results: list[Any] = []
+        failures: list[WindlassError] = []
+        for key in keys:
+            try:
+                results.append(_result_of(found.get(key) or await self._find(key)))
+            except (JobFailed, JobCancelled, NotFound) as error:
+                results.append(error if return_exceptions else None)
+                failures.append(error)
+        if failures and not return_exceptions:
+            raise ChildrenFailed(failures, results)
+        return results
+
+    async def _find(self, alias: str) -> dict[str, Any]:
+        """Child that the list, which is bounded, does not show."""
+        return await self._client.send_async(wire.by_alias(alias))
+
+
+def _result_of(child: dict[str, Any]) -> Any:
+    if child["state"] not in SETTLED:
+        raise NotFound(f"child {child['id']} is {child['state']} although all children ended", code="not_settled")
+    return outcome_of(child)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return round(time.time() * 1000)
