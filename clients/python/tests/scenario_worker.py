@@ -80,9 +80,7 @@ async def step(ctx: Context, names: Names, op: Op, out: Out) -> None:
 async def waits(ctx: Context, names: Names, op: Op, out: Out) -> None:
     """Operations that suspend the job."""
     if "sleep_ms" in op:
-        name = names.next("sleep")
         await ctx.sleep(milliseconds=op["sleep_ms"])
-        out[name] = None
     elif "wait_for" in op:
         name = names.next(f"wait:{op['wait_for']}")
         timeout = op["timeout_ms"] / 1000 if op.get("timeout_ms") is not None else None

@@ -78,7 +78,7 @@ class Windlass:
         give_up_on: tuple[type[BaseException], ...] = (),
     ) -> Decorator: ...
 
-    def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Makes a function a task: `@app.task`, or with options `@app.task(queue="mail", retry=5)`.
 
         * `name`, `queue`, `priority`, `tags`, `keep`: of its jobs; the name of the function is the default name
@@ -90,8 +90,8 @@ class Windlass:
         * `process`: runs in a process of its own, for CPU-bound work
         * `give_up_on`: exceptions after which no further attempt is made
         """
-        if fn is not None:
-            return self._add(fn, **options)
+        if functions:
+            return self._add(*functions, **options)
         return Decorator(lambda fn: self._add(fn, **options))
 
     def cron(self, repeat: str, *, tz: str | None = None, **options: Any) -> Decorator:

@@ -216,7 +216,7 @@ class Context(_Durable):
     async def all(self, calls: Iterable[Call[T]], *, return_exceptions: bool = False) -> list[T]:
         """Runs children and waits for them without holding a worker: `await ctx.all(pack.call(i) for i in items)`.
 
-        Raises `ChildrenFailed` if one of them failed or was cancelled; with `return_exceptions`, the list contains
+        Raises `ChildFailed` if one of them failed or was cancelled; with `return_exceptions`, the list contains
         the errors instead.
         """
         name, kept = self._steps.open("all")

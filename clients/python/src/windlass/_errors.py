@@ -91,11 +91,11 @@ class JobCancelled(WindlassError):
         self.id = id
 
 
-class ChildrenFailed(WindlassError):
+class ChildFailed(WindlassError):
     """At least one child of `ctx.all` failed or was cancelled."""
 
     def __init__(self, failures: list[WindlassError], results: list[Any]) -> None:
-        super().__init__("; ".join(str(failure) for failure in failures), code="children_failed")
+        super().__init__("; ".join(str(failure) for failure in failures), code="child_failed")
         #: Errors of the failed children.
         self.failures = failures
         #: Results in the order of the calls; `None` for failed children.

@@ -205,7 +205,7 @@ class MemoryServer:
         self._settled(job, "completed")
 
     def _end_fail(self, job: MemoryJob, entry: dict[str, Any]) -> None:
-        told = {name: entry[name] for name in ("class", "message", "backtrace") if name in entry}
+        told: dict[str, Any] = {name: entry[name] for name in ("class", "message", "backtrace") if name in entry}
         job.errors.append({**told, "attempt": job.attempts})
         attempts = job.retry.get("max_attempts", ATTEMPTS)
         if job.cancel_asked:

@@ -71,7 +71,7 @@ def fields_of(
 
 def _failure(error: BaseException) -> dict[str, Any]:
     kind = type(error).__name__
-    fields = {"outcome": "fail", "class": kind, "message": str(error) or kind}
+    fields: dict[str, Any] = {"outcome": "fail", "class": kind, "message": str(error) or kind}
     if not isinstance(error, (Retry, Fail)):
         fields["backtrace"] = "".join(
             traceback.format_exception(type(error), error, _of_handler(error.__traceback__))

@@ -13,7 +13,7 @@ from . import _wire as wire
 from ._client import Backoff, Client
 from ._codec import dumps, loads
 from ._errors import (
-    ChildrenFailed,
+    ChildFailed,
     JobCancelled,
     JobFailed,
     NotFound,
@@ -215,7 +215,7 @@ class Steps:
         """Runs children and returns their results, in the order of the calls."""
         if not calls:
             return []
-        keys = [f"{self._id}:{name}:{index}" for index in range(len(calls))]
+        keys = [f"{self._id}/{name}/{index}" for index in range(len(calls))]
         if not is_kept:
             await self.enter(name)
             await self.begin()
@@ -232,7 +232,7 @@ class Steps:
                 results.append(error if return_exceptions else None)
                 failures.append(error)
         if failures and not return_exceptions:
-            raise ChildrenFailed(failures, results)
+            raise ChildFailed(failures, results)
         return results
 
     async def _find(self, alias: str) -> dict[str, Any]:

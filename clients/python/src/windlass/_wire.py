@@ -40,10 +40,10 @@ class Ask(Generic[T]):
             raise refusal(status if status >= 400 else 502, "", f"no JSON in the response: {body[:200]!r}") from error
         if status < 300:
             return self.read(said)
-        error = said.get("error") if isinstance(said, dict) else None
-        if not isinstance(error, dict):
+        refused = said.get("error") if isinstance(said, dict) else None
+        if not isinstance(refused, dict):
             raise refusal(status, "", f"the server responded with status {status}")
-        raise refusal(status, str(error.get("code", "")), str(error.get("message", "")), error.get("id"))
+        raise refusal(status, str(refused.get("code", "")), str(refused.get("message", "")), refused.get("id"))
 
 
 def _same(said: Any) -> Any:

@@ -22,7 +22,7 @@ from ._heartbeat import Heartbeat
 from ._http import AsyncTransport
 from ._outcome import Reason
 from ._pool import Pool
-from ._run import Run
+from ._run import Processes, Run
 from ._threads import Threads
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Worker:
         self.app, self.client, self.hooks = app, app.client, app.hooks
         self.concurrency, self.lease_s, self.grace_s = concurrency, lease_s, grace_s
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._wanted = {
+        self._wanted: dict[str, Any] = {
             "names": sorted(app.tasks),
             "queues": sorted(queues or {task.queue for task in app.tasks.values()}),
             "lease_ms": round(lease_s * 1000),
@@ -77,7 +77,8 @@ class Worker:
         }
         self.threads = Threads(concurrency, "windlass-task")
         self.step_threads = Threads(STEP_THREADS, "windlass-step")
-        self.processes = Pool(min(concurrency, os.cpu_count() or 1))
+        self._pool = Pool(min(concurrency, os.cpu_count() or 1))
+        self.processes: Processes = self._pool
         #: Runs whose end the server has not taken yet, by lease token.
         self.held: dict[int, Run] = {}
         #: Handlers that are running.
@@ -115,7 +116,7 @@ class Worker:
                 self.loop.remove_signal_handler(number)
             self.threads.close()
             self.step_threads.close()
-            await self.loop.run_in_executor(None, self.processes.close)
+            await self.loop.run_in_executor(None, self._pool.close)
             await self._poller.close()
             await self._reporter.close()
         if self._trouble is not None:
@@ -142,7 +143,7 @@ class Worker:
     def _listen_to_signals(self) -> list[int]:
         if threading.current_thread() is not threading.main_thread():
             return []
-        taken = []
+        taken: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, ValueError):
                 self.loop.add_signal_handler(number, self._signalled)
@@ -262,7 +263,8 @@ class Worker:
 
     async def _report(self, claims: bool) -> None:
         """Sends pending reports, and claims the next jobs in the same call."""
-        batch, size = [], 0
+        batch: list[Report] = []
+        size = 0
         for report in self._reports[: wire.BATCH_MAX]:
             size += len(report.entry)
             if batch and size > wire.BATCH_BYTES_MAX:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _wire as wire
 from ._client import Client, in_coroutine
+from ._codec import dumps, plain
 from ._errors import Fail, Outcome, Suspended
 from ._handle import SETTLED
 from ._memory import MemoryJob, MemoryServer
 from ._outcome import Reason
-from ._run import Run
+from ._run import Processes, Run
 from ._task import Sender, Task
 from ._threads import Threads
 from ._time import Duration, seconds
@@ -109,7 +110,7 @@ class Host:
         self.loop = asyncio.get_running_loop()
         self.threads = Threads(8, "windlass-test")
         self.step_threads = Threads(32, "windlass-test-step")
-        self.processes = Inline(self.threads)
+        self.processes: Processes = Inline(self.threads)
         self._server = box.server
 
     def note(self, run: Run) -> None:
@@ -172,8 +173,8 @@ class Testing:
     def jobs_of(self, task: Sender[Any], **arguments: Any) -> list[MemoryJob]:
         """Jobs of the task whose payload has these arguments."""
         name = task._task.name
-        plain = wire.json.loads(wire.dumps(arguments))
-        return [job for job in self.jobs if job.name == name and plain.items() <= _items(job.payload)]
+        wanted = plain(arguments)
+        return [job for job in self.jobs if job.name == name and wanted.items() <= _items(job.payload)]
 
     def assert_pushed(self, task: Task[Any], *, times: int | None = None, **arguments: Any) -> MemoryJob:
         """Asserts that a job with these arguments was pushed (exactly `times` of them); returns the last one."""
@@ -240,7 +241,7 @@ class Testing:
         try:
             for _ in range(RUNS_MAX):
                 wanted = {"names": list(self.app.tasks), "limit": 1}
-                claimed = self.server.call("POST", "/api/v1/claim", wire.dumps(wanted).encode())[1]["jobs"]
+                claimed = self.server.call("POST", "/api/v1/claim", dumps(wanted).encode())[1]["jobs"]
                 if not claimed:
                     return
                 await self._run_one(self._host, claimed[0])
