@@ -81,12 +81,6 @@ class JobHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"<job {self._id if self._id is not None else '…'}>"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and self._app is other._app and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
     def _perform(self, flow: Callable[[int | str], Flow[T]]) -> Any:
         if self._id is not None or self._pending is None or self._pending.done():
             return self._app.client.perform(flow(self.id))
@@ -135,6 +129,10 @@ class JobHandles(list[JobHandle[R]]):
     def __init__(self, handles: list[JobHandle[R]], pending: asyncio.Future[Any] | None = None) -> None:
         super().__init__(handles)
         self._pending = pending
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        # By identity: `asyncio.gather` needs it.
+        return id(self)
 
     def __await__(self) -> Generator[Any, None, JobHandles[R]]:
         if self._pending is not None:
