@@ -9,7 +9,8 @@ from typing import Any
 
 from common import PATIENCE_S, Gate, ServerTest, eventually, info
 
-from windlass import ChildFailed, Context, Fail, JobFailed, StepsChanged, SyncContext
+from windlass import ChildFailed, Context, Fail, JobFailed, StepsChanged, SyncContext, _wire
+from windlass._task import OnChange
 
 logging.getLogger("windlass").setLevel(logging.CRITICAL)
 
@@ -55,9 +56,13 @@ class Flows(ServerTest):
         app = self.application()
         calls: list[str] = []
 
+        def pair() -> tuple[int, int]:
+            calls.append("first")
+            return 1, 2
+
         @app.task(queue=self.queue)
         def flow(*, ctx: SyncContext) -> Any:
-            first = ctx.step("first", lambda: calls.append("first") or (1, 2))
+            first = ctx.step("first", pair)
             ctx.sleep(milliseconds=10)
             return first, ctx.wait_for("go", timeout="20ms", default="nothing")
 
@@ -134,11 +139,12 @@ class Flows(ServerTest):
         self.assertEqual(calls, ["a", "b", "c", "b", "c"])
 
     def test_changed_code(self) -> None:
-        for on_change in ("warn", "refuse"):
+        choices: list[OnChange] = ["warn", "refuse"]
+        for on_change in choices:
             app = self.application()
             steps = ["a", "b"]
 
-            @app.task(name=f"flow-{on_change}", queue=self.queue, retry=1, on_change=on_change)  # type: ignore[arg-type]
+            @app.task(name=f"flow-{on_change}", queue=self.queue, retry=1, on_change=on_change)
             async def flow(*, ctx: Context) -> str:
                 for name in steps:
                     await ctx.step(name, lambda: None)
@@ -198,8 +204,6 @@ class Flows(ServerTest):
 
 
 def _cancel_now(id: Any) -> Any:
-    from windlass import _wire
-
     return _wire.act(id, "cancel", {"now": True})
 
 

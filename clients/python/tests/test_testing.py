@@ -211,9 +211,13 @@ class Steps(unittest.TestCase):
                 raise Fail("negative")
             return n
 
+        def pair() -> tuple[int, int]:
+            calls.append("first")
+            return 1, 2
+
         @app.task(retry=1)
         def flow(numbers: list[int], *, ctx: SyncContext) -> Any:
-            first = ctx.step("first", lambda: calls.append("first") or (1, 2))
+            first = ctx.step("first", pair)
             ctx.sleep("1h")
             return first, ctx.wait_for("go"), ctx.all(child.call(n) for n in numbers)
 

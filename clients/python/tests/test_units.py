@@ -118,7 +118,7 @@ class Ends(unittest.TestCase):
             (self.unreachable(URL), None, {"outcome": "release", "delay_ms": 1000}),
             (self.caused(), None, {"outcome": "release", "delay_ms": 1000}),
             (Retry("busy"), None, {"outcome": "fail", "class": "Retry", "message": "busy"}),
-            (Retry("busy", after="1s"), None, {"outcome": "fail", "class": "Retry", "message": "busy", "delay_ms": 1000}),
+            (Retry("x", after="1s"), None, {"outcome": "fail", "class": "Retry", "message": "x", "delay_ms": 1000}),
             (Fail("no"), None, {"outcome": "fail", "class": "Fail", "message": "no", "retry": False}),
             (StepsChanged("x"), None, {"outcome": "fail", "class": "StepsChanged", "message": "x", "retry": False}),
         ]
@@ -261,7 +261,8 @@ class Payloads(unittest.TestCase):
         self.assertEqual(seen, [Order("visa", 5)])
 
     def test_values_without_a_json_form(self) -> None:
-        self.assertEqual(plain({"at": datetime(2027, 1, 1), "who": {2, 1}}), {"at": "2027-01-01T00:00:00", "who": [1, 2]})
+        values = {"at": datetime(2027, 1, 1), "who": {2, 1}}
+        self.assertEqual(plain(values), {"at": "2027-01-01T00:00:00", "who": [1, 2]})
         with self.assertRaises(TypeError):
             dumps(object())
         with self.assertRaises(ValueError):
@@ -321,7 +322,8 @@ class Pushes(unittest.TestCase):
         @app.task(unique=True, unique_until="started")
         def sync(a: int, b: int) -> None: ...
 
-        keys = [json.loads(sync.call(**args).encoded())["unique"] for args in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2, "b": 2})]
+        arguments = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2, "b": 2}]
+        keys = [json.loads(sync.call(**each).encoded())["unique"] for each in arguments]
         self.assertEqual(keys[0], keys[1])
         self.assertNotEqual(keys[0], keys[2])
         self.assertEqual(keys[0]["held_until"], "started")

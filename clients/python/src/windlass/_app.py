@@ -95,9 +95,10 @@ class Windlass:
         return Decorator(lambda fn: self._add(fn, **options))
 
     def cron(self, repeat: str, *, tz: str | None = None, **options: Any) -> Decorator:
-        """Makes a function a repeating job: `@app.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`, `@app.cron("every 5m")`.
+        """Makes a function a repeating job: `@app.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`.
 
-        The schedule is created when a worker starts, once for all workers. Takes the options of `task`.
+        Other rules are `every 5m` and `@daily`; without `tz`, cron rules are in UTC. The schedule is created when a worker
+        starts, once for all workers. Takes the options of `task`.
         """
         return Decorator(lambda fn: self._add(fn, repeat=rule(repeat, tz), **options))
 
@@ -190,7 +191,7 @@ class Windlass:
         """Works until SIGTERM or Ctrl-C; has to be awaited in a coroutine, blocks elsewhere.
 
         Coroutines run in the event loop, plain functions in threads, tasks with `process=True` in processes. `queues`
-        are those of the tasks unless given. At the end no more jobs are claimed, running ones have `grace`, and are then
+        are those of the tasks unless given. At the end no more jobs are claimed, running ones have `grace` and are then
         released for other workers; a second signal releases them at once. If the process dies, other workers get its
         jobs after `lease`.
         """

@@ -8,7 +8,7 @@ from ._context import current_job
 
 
 class JobLogHandler(logging.Handler):
-    """Adds the records that a handler emits to the log of its job: `logging.getLogger().addHandler(JobLogHandler())`."""
+    """Adds the messages of a handler to the log of its job: `logging.getLogger().addHandler(JobLogHandler())`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         job = current_job()

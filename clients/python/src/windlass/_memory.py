@@ -49,8 +49,9 @@ class MemoryJob:
 
     def view(self) -> dict[str, Any]:
         """Job as the API shows it."""
-        fields = ("id", "name", "queue", "payload", "priority", "state", "attempts", "run_at", "created_at", "tags")
-        shown = {name: getattr(self, name) for name in (*fields, "alias", "parent", "steps", "wait", "errors", "progress")}
+        fields = ["id", "name", "queue", "payload", "priority", "state", "attempts", "run_at", "created_at", "tags"]
+        fields += ["alias", "parent", "steps", "wait", "errors", "progress"]
+        shown = {name: getattr(self, name) for name in fields}
         shown["signals"] = [{"name": name} for name, _ in self.signals]
         return {**shown, **self.outcome}
 
