@@ -179,12 +179,16 @@ class Client:
 
     async def close_async(self) -> None:
         """Closes the connections of the running event loop, and of threads."""
+        await self.leave_loop()
+        self.close()
+
+    async def leave_loop(self) -> None:
+        """Closes the connections of the running event loop."""
         loop = asyncio.get_running_loop()
         self._pushers.pop(loop, None)
         transport = self._loops.pop(loop, None)
         if transport is not None:
             await transport.close()
-        self.close()
 
 
 def _ids(pushed: wire.Pushed) -> list[int]:

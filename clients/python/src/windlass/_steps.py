@@ -13,6 +13,7 @@ from . import _wire as wire
 from ._client import Backoff, Client
 from ._codec import dumps, loads
 from ._errors import (
+    Busy,
     ChildFailed,
     JobCancelled,
     JobFailed,
@@ -199,7 +200,7 @@ class Steps:
             try:
                 return await self._client.send_async(ask, 0.0)
             except WindlassError as error:
-                if not is_passing(error):
+                if not is_passing(error) and not isinstance(error, Busy):
                     raise
             await asyncio.sleep(backoff.pause())
 

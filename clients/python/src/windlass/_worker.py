@@ -17,7 +17,7 @@ from . import _outcome
 from . import _wire as wire
 from ._client import Backoff
 from ._cron import register
-from ._errors import LeaseLost, NotFound, Refused, Unreachable, WindlassError
+from ._errors import BadRequest, LeaseLost, NotFound, Refused, Unreachable, WindlassError
 from ._heartbeat import Heartbeat
 from ._http import AsyncTransport
 from ._outcome import Reason
@@ -87,6 +87,7 @@ class Worker:
         self._noted: set[Run] = set()
         self._backoff = Backoff()
         self._poll: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._stop_asked = threading.Event()
         self._is_connected = False
@@ -119,6 +120,7 @@ class Worker:
             await self.loop.run_in_executor(None, self._pool.close)
             await self._poller.close()
             await self._reporter.close()
+            await self.client.leave_loop()
         if self._trouble is not None:
             raise self._trouble
 
@@ -165,14 +167,14 @@ class Worker:
         timer = self.loop.call_later(self.grace_s, self._interrupt_all)
         while self.active or self._poll is not None:
             await self._next_event()
-            with contextlib.suppress(Unreachable):
+            with contextlib.suppress(WindlassError):
                 await self._report(claims=False)
         timer.cancel()
         until = self.loop.time() + LAST_REPORTS_S
         while self._reports and self.loop.time() < until:
             try:
                 await self._report(claims=False)
-            except Unreachable:
+            except WindlassError:
                 await asyncio.sleep(self._backoff.pause())
         if self._reports:
             log.warning("%d reports could not be sent; their leases expire", len(self._reports))
@@ -192,7 +194,8 @@ class Worker:
                     self._poll = self.loop.create_task(self._claim(self.concurrency - self.active))
                 else:
                     await self._next_event()
-            except Unreachable as error:
+            except WindlassError as error:
+                # Also a refused token: reports are kept until the server takes them.
                 await self._pause(error)
 
     async def _next_event(self) -> None:
@@ -280,10 +283,8 @@ class Worker:
         claim = {**self._wanted, "limit": free, "wait_ms": 0} if claims and free > 0 else None
         try:
             said = await self._reporter.send(wire.settle([report.entry for report in batch], claim))
-        except Unreachable:
-            raise
-        except WindlassError as error:
-            await self._report_singly(batch, error)
+        except BadRequest:
+            await self._report_singly(batch)
             return
         del self._reports[: len(batch)]
         self._connected()
@@ -301,16 +302,14 @@ class Worker:
             log.warning("job %s %s: the server did not take its outcome: %s", run.id, run.work.name, error)
         self.held.pop(run.token, None)
 
-    async def _report_singly(self, batch: list[Report], error: WindlassError) -> None:
+    async def _report_singly(self, batch: list[Report]) -> None:
         """The server refused the whole batch: sends its reports one by one, so that one does not hold up the rest."""
         for report in batch:
             try:
                 said = await self._reporter.send(wire.settle([report.entry], None))
-            except Unreachable:
-                raise
-            except WindlassError as refused:
+            except BadRequest as error:
                 self._reports.remove(report)
-                self._replace(report, refused)
+                self._replace(report, error)
                 continue
             self._reports.remove(report)
             self._reported(report, said["settled"][0])
@@ -338,7 +337,7 @@ class Worker:
 
     def _flush_notes(self) -> None:
         if self._noted:
-            self.loop.create_task(self._flush())
+            self._flushing = self.loop.create_task(self._flush())
 
     async def _flush(self) -> None:
         try:
