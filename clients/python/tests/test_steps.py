@@ -183,6 +183,20 @@ class Flows(ServerTest):
             self.assertEqual(flow.push().wait(PATIENCE_S), sum(range(1000)))
         self.assertEqual(sorted(calls), list(range(1000)))
 
+    def test_more_children_than_a_list_shows(self) -> None:
+        app = self.application()
+
+        @app.task(queue=self.queue)
+        async def child(n: int) -> int:
+            return n
+
+        @app.task(queue=self.queue)
+        async def parent(*, ctx: Context) -> Any:
+            return await ctx.all(child.call(n) for n in range(1010))
+
+        with app.working(200):
+            self.assertEqual(parent.push().wait(PATIENCE_S), list(range(1010)))
+
     def test_a_lost_lease_stops_the_run(self) -> None:
         app = self.application()
         gate = Gate()

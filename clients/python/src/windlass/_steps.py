@@ -38,19 +38,22 @@ class StepLog:
 
     def __init__(self, kept: Sequence[dict[str, Any]]) -> None:
         self.kept = {step["name"]: step for step in kept}
-        self.visited: set[str] = {VERSION}
+        self._unvisited = dict.fromkeys(name for name in self.kept if name != VERSION)
+        #: Number of steps that this run has begun.
+        self.begun = 0
         self._counts: dict[str, int] = {}
 
     def open(self, base: str) -> str:
         """Name of the next step with this base: `charge`, `charge#2`, …"""
         number = self._counts[base] = self._counts.get(base, 0) + 1
         name = base if number == 1 else f"{base}#{number}"
-        self.visited.add(name)
+        self._unvisited.pop(name, None)
+        self.begun += 1
         return name
 
     def unvisited(self) -> list[str]:
         """Kept steps that this run has not reached."""
-        return [name for name in self.kept if name not in self.visited]
+        return list(self._unvisited)
 
 
 class Steps:
@@ -96,9 +99,9 @@ class Steps:
         # Steps of other coroutines of this run may still be replayed.
         quiet = 0
         while quiet < QUIET_TURNS and self.log.unvisited():
-            before = len(self.log.visited)
+            before = self.log.begun
             await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self.log.visited) == before else 0
+            quiet = quiet + 1 if self.log.begun == before else 0
         self.check(f"the step {name!r} is new")
 
     def check(self, occasion: str) -> None:
