@@ -184,7 +184,11 @@ class Reports(unittest.TestCase):
 
     def test_reports_are_kept_until_the_server_takes_them(self) -> None:
         for answer in (None, refusal(401, "unauthorized"), refusal(429, "busy"), refusal(503, "store_unavailable")):
-            reports = self.worked(lambda body, number, answer=answer: answer if number < 3 else self.taken(body))  # type: ignore[misc]
+
+            def settle(body: Any, number: int, answer: Answer = answer) -> Answer:
+                return answer if number < 3 else self.taken(body)
+
+            reports = self.worked(settle)
             self.assertEqual(self.outcomes(reports), [["finish", "finish"]] * 3)
 
     def test_a_refused_report_does_not_hold_up_others(self) -> None:
@@ -198,9 +202,11 @@ class Reports(unittest.TestCase):
 
     def test_a_lost_lease_ends_the_report(self) -> None:
         lost = {"ok": False, "error": {"code": "lease_lost", "message": "lost"}}
-        reports = self.worked(
-            lambda body, number: (200, {"settled": [{"id": entry["id"], **lost} for entry in body["settle"]], "jobs": []})
-        )
+
+        def settle(body: Any, number: int) -> Answer:
+            return 200, {"settled": [{"id": entry["id"], **lost} for entry in body["settle"]], "jobs": []}
+
+        reports = self.worked(settle)
         self.assertEqual(len(reports), 1)
 
 

@@ -97,8 +97,8 @@ class Windlass:
     def cron(self, repeat: str, *, tz: str | None = None, **options: Any) -> Decorator:
         """Makes a function a repeating job: `@app.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`.
 
-        Other rules are `every 5m` and `@daily`; without `tz`, cron rules are in UTC. The schedule is created when a worker
-        starts, once for all workers. Takes the options of `task`.
+        Other rules are `every 5m` and `@daily`; without `tz`, cron rules are in UTC. The schedule is created when a
+        worker starts, once for all workers. Takes the options of `task`.
         """
         return Decorator(lambda fn: self._add(fn, repeat=rule(repeat, tz), **options))
 
