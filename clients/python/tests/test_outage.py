@@ -13,10 +13,11 @@ import threading
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from common import PATIENCE_S, Gate, ServerTest, eventually, info
 
-from windlass import Context, Job, Unreachable, Windlass, dev
+from windlass import Context, Job, JobFailed, Unreachable, Windlass, dev
 
 logging.getLogger("windlass").setLevel(logging.CRITICAL)
 
@@ -189,6 +190,47 @@ class Ends(ServerTest):
         self.assertEqual(seen, ["stopped"])
         released = info(app, job.id)
         self.assertEqual((released["state"], released["attempts"]), ("ready", 0))
+
+    def test_a_thread_that_does_not_react(self) -> None:
+        app = self.application()
+        gate, second = Gate(), Gate()
+
+        @app.task(queue=self.queue, retry=1, timeout="50ms")
+        def stuck() -> None:
+            gate.reached.set()
+            gate.opened.wait(PATIENCE_S)
+
+        @app.task(queue=self.queue)
+        def other() -> str:
+            second.reached.set()
+            return "done"
+
+        with mock.patch("windlass._run.UNWIND_S", 0.05), app.working(1):
+            with self.assertRaises(JobFailed) as caught:
+                stuck.push().wait(PATIENCE_S)
+            self.assertEqual(caught.exception.kind, "Timeout")
+            # Its slot is free when the thread has ended.
+            later = other.push()
+            self.assertFalse(second.reached.is_set())
+            gate.opened.set()
+            self.assertEqual(later.wait(PATIENCE_S), "done")
+
+    def test_a_thread_that_does_not_react_does_not_keep_the_worker(self) -> None:
+        app = self.application()
+        gate = Gate()
+
+        @app.task(queue=self.queue, retry=1)
+        def stuck() -> None:
+            gate.reached.set()
+            gate.opened.wait(PATIENCE_S)
+
+        with mock.patch("windlass._run.UNWIND_S", 0.05):
+            with app.working(1, grace=0):
+                job = stuck.push()
+                gate.await_arrival()
+            self.assertFalse(gate.opened.is_set())
+        gate.opened.set()
+        self.assertEqual(info(app, job.id)["state"], "ready")
 
     def test_an_idle_worker_stops_at_once_and_takes_nothing_with_it(self) -> None:
         app = self.application()

@@ -165,7 +165,8 @@ class Worker:
     async def _shut_down(self) -> None:
         """Waits for running jobs, releases the rest, sends the last reports."""
         timer = self.loop.call_later(self.grace_s, self._interrupt_all)
-        while self.active or self._poll is not None:
+        # Held runs without a report are running; threads that do not react are not waited for.
+        while len(self.held) > len(self._reports) or self._poll is not None:
             await self._next_event()
             with contextlib.suppress(WindlassError):
                 await self._report(claims=False)
