@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 import unittest
@@ -27,6 +28,7 @@ class Scripted:
 
     def __init__(self, handler: Handler) -> None:
         self.calls: list[tuple[str, Any]] = []
+        self.connections = 0
         self._handler = handler
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -41,6 +43,7 @@ class Scripted:
                 connection = self._listener.accept()[0]
             except OSError:
                 return
+            self.connections += 1
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -131,6 +134,27 @@ class Calls(unittest.TestCase):
                 self.assertEqual(len(server.calls), 1)
 
             self.in_both_worlds(lambda answer=answer: lambda path, body: answer, check)  # type: ignore[misc]
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_a_forked_process_has_its_own_connection(self) -> None:
+        server, app = self.serving(lambda path, body: (201, {"ids": [1], "existing": []}))
+
+        @app.task
+        def work(n: int) -> None: ...
+
+        work.push(1)
+        child = os.fork()
+        if child == 0:
+            try:
+                work.push(2)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        work.push(3)
+        self.assertEqual(server.connections, 2)
+        self.assertEqual([body["jobs"][0]["payload"]["n"] for _, body in server.calls], [1, 2, 3])
+        self.assertEqual(len({body["jobs"][0]["idempotency_key"] for _, body in server.calls}), 3)
 
     def test_chunked_answers(self) -> None:
         chunked = b"HTTP/1.1 201 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ids\r\n8\r\n\":[7,8]}\r\n0\r\n\r\n"

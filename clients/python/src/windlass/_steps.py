@@ -24,7 +24,7 @@ from ._errors import (
     is_passing,
 )
 from ._handle import SETTLED, outcome_of
-from ._task import Call, TaskOptions
+from ._task import Call, TaskOptions, child_key, child_tags
 
 log = logging.getLogger("windlass")
 
@@ -219,19 +219,18 @@ class Steps:
         """Runs children and returns their results, in the order of the calls."""
         if not calls:
             return []
-        keys = [f"{self._id}/{name}/{index}" for index in range(len(calls))]
         if not is_kept:
             await self.enter(name)
             await self.begin()
-            children = [call.as_child(self._id, key) for call, key in zip(calls, keys)]
-            await self._client.push_async(children)
+            await self._client.push_async(call.as_child(self._id, name, index) for index, call in enumerate(calls))
             raise Suspended(name, children=True)
-        found = {child.get("alias"): child for child in await self._client.send_async(wire.children(self._id))}
+        found = {_tags_of(child): child for child in await self._client.send_async(wire.children(self._id))}
         results: list[Any] = []
         failures: list[WindlassError] = []
-        for key in keys:
+        for index in range(len(calls)):
             try:
-                results.append(_result_of(found.get(key) or await self._find(key)))
+                child = found.get(frozenset(child_tags(name, index)))
+                results.append(_result_of(child or await self._find(child_key(self._id, name, index))))
             except (JobFailed, JobCancelled, NotFound) as error:
                 results.append(error if return_exceptions else None)
                 failures.append(error)
@@ -242,6 +241,11 @@ class Steps:
     async def _find(self, alias: str) -> dict[str, Any]:
         """Child that the list, which is bounded, does not show."""
         return await self._client.send_async(wire.by_alias(alias))
+
+
+def _tags_of(child: dict[str, Any]) -> frozenset[str]:
+    """Tags that tell which child it is."""
+    return frozenset(tag for tag in child.get("tags") or () if tag.startswith(("windlass.step=", "windlass.index=")))
 
 
 def _result_of(child: dict[str, Any]) -> Any:

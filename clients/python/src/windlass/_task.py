@@ -256,12 +256,23 @@ class Call(Generic[R]):
         """Job as JSON text."""
         return self.sender._encoded(self.payload)
 
-    def as_child(self, parent: int, key: str) -> str:
-        """Job as JSON text, as a child that is pushed once per key and can be found by it."""
-        options = self.sender._options
+    def as_child(self, parent: int, step: str, index: int) -> str:
+        """Job as JSON text, as a child that is pushed once and can be found by its tags and its alias."""
+        options, key = self.sender._options, child_key(parent, step, index)
         keep = CHILD_KEEP if options.keep is None else options.keep
-        options = dataclasses.replace(options, parent=parent, keep=keep, alias=key, idempotency_key=key)
+        tags = (*options.tags, *child_tags(step, index))
+        options = dataclasses.replace(options, parent=parent, keep=keep, tags=tags, alias=key, idempotency_key=key)
         return Sender(self.sender._task, options)._encoded(self.payload)
+
+
+def child_key(parent: int, step: str, index: int) -> str:
+    """Idempotency key and alias of a child of `ctx.all`."""
+    return f"{parent}/{step}/{index}"
+
+
+def child_tags(step: str, index: int) -> tuple[str, str]:
+    """Tags by which a child of `ctx.all` is found; the libraries of all languages use the same."""
+    return f"windlass.step={step}", f"windlass.index={index}"
 
 
 class Within(Generic[R]):
