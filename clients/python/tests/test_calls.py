@@ -28,7 +28,7 @@ class Scripted:
 
     def __init__(self, handler: Handler) -> None:
         self.calls: list[tuple[str, Any]] = []
-        self.connections = 0
+        self.connections = self.ended = 0
         self._handler = handler
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -63,6 +63,7 @@ class Scripted:
                     connection.sendall(answer)
                     return
                 connection.sendall(_http(*answer))
+            self.ended += 1
 
 
 def _http(status: int, body: Any) -> bytes:
@@ -78,7 +79,9 @@ class Calls(unittest.TestCase):
     def serving(self, handler: Handler, **options: Any) -> tuple[Scripted, Windlass]:
         server = Scripted(handler)
         self.addCleanup(server.close)
-        return server, Windlass(server.url, **options)
+        app = Windlass(server.url, **options)
+        self.addCleanup(app.close)
+        return server, app
 
     def in_both_worlds(self, handler: Callable[[], Handler], check: Callable[[Scripted, Any], None]) -> None:
         """Pushes a job, blocking and with asyncio."""
@@ -155,6 +158,22 @@ class Calls(unittest.TestCase):
         self.assertEqual(server.connections, 2)
         self.assertEqual([body["jobs"][0]["payload"]["n"] for _, body in server.calls], [1, 2, 3])
         self.assertEqual(len({body["jobs"][0]["idempotency_key"] for _, body in server.calls}), 3)
+
+    def test_connections_end_with_their_event_loop(self) -> None:
+        server, app = self.serving(lambda path, body: (201, {"ids": [1], "existing": []}))
+
+        @app.task
+        def work(n: int) -> None: ...
+
+        async def push() -> None:
+            await work.push(1)
+            await work.push(2)
+
+        for _ in range(3):
+            asyncio.run(push())
+        self.assertEqual(server.connections, 3)
+        eventually(lambda: server.ended == 3)
+        self.assertLessEqual(len(app.client._loops), 1)
 
     def test_chunked_answers(self) -> None:
         chunked = b"HTTP/1.1 201 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ids\r\n8\r\n\":[7,8]}\r\n0\r\n\r\n"

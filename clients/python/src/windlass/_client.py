@@ -6,8 +6,7 @@ import asyncio
 import os
 import random
 import time
-import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from . import _wire as wire
@@ -75,10 +74,7 @@ class Client:
     def _open(self) -> None:
         self._pid = os.getpid()
         self._threads = Transport(self.address, self.timeout_s)
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncTransport] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._pushers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pusher] = weakref.WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, LoopLink] = {}
 
     @property
     def url(self) -> str:
@@ -102,24 +98,27 @@ class Client:
     async def send_async(self, ask: Ask[T], patience_s: float | None = None) -> T:
         """Sends a call and waits for its response."""
         until, backoff = time.monotonic() + (self.patience_s if patience_s is None else patience_s), Backoff()
-        transport = self.transport()
+        link = self._link()
+        await link.open()
         while True:
             try:
-                return await transport.send(ask)
+                return await link.transport.send(ask)
             except Unreachable as error:
                 pause = backoff.pause()
                 if not is_passing(error) or time.monotonic() + pause > until:
                     raise
                 await asyncio.sleep(pause)
 
-    def transport(self) -> AsyncTransport:
+    def _link(self) -> LoopLink:
         """Connections of the running event loop."""
         if self._pid != os.getpid():
             self._open()
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            found = self._loops[loop] = AsyncTransport(self.address, self.timeout_s)
+            for other in [other for other in self._loops if other.is_closed()]:
+                del self._loops[other]
+            found = self._loops[loop] = LoopLink(self)
         return found
 
     def run(self, flow: Flow[T]) -> T:
@@ -167,11 +166,7 @@ class Client:
 
     def push_soon(self, job: str) -> asyncio.Future[int]:
         """Pushes a job together with others of this event loop."""
-        loop = asyncio.get_running_loop()
-        pusher = self._pushers.get(loop)
-        if pusher is None:
-            pusher = self._pushers[loop] = Pusher(self)
-        return pusher.push(job)
+        return self._link().pusher.push(job)
 
     def close(self) -> None:
         """Closes the connections of threads."""
@@ -184,11 +179,9 @@ class Client:
 
     async def leave_loop(self) -> None:
         """Closes the connections of the running event loop."""
-        loop = asyncio.get_running_loop()
-        self._pushers.pop(loop, None)
-        transport = self._loops.pop(loop, None)
-        if transport is not None:
-            await transport.close()
+        link = self._loops.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.transport.close()
 
 
 def _ids(pushed: wire.Pushed) -> list[int]:
@@ -198,6 +191,28 @@ def _ids(pushed: wire.Pushed) -> list[int]:
             raise answer
         ids.append(answer)
     return ids
+
+
+class LoopLink:
+    """Connections and pushes of one event loop."""
+
+    def __init__(self, client: Client) -> None:
+        self.transport = AsyncTransport(client.address, client.timeout_s)
+        self.pusher = Pusher(client)
+        self._life: AsyncGenerator[None, None] | None = None
+
+    async def open(self) -> None:
+        """Makes sure that the connections are closed together with the event loop."""
+        if self._life is None:
+            self._life = self._live()
+            await self._life.__anext__()
+
+    async def _live(self) -> AsyncGenerator[None, None]:
+        # An event loop closes its generators when it ends.
+        try:
+            yield
+        finally:
+            await self.transport.close()
 
 
 class Pusher:
