@@ -68,7 +68,7 @@ class Gate:
 
     def await_arrival(self) -> None:
         if not self.reached.wait(PATIENCE_S):
-            raise AssertionError("nobody came to the gate")
+            raise AssertionError("no handler reached the gate")
 
 
 def info(app: Windlass, id: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls whose answers are lost, late or refused, against a server that does what it is told."""
+"""Calls whose answers are lost, late or refused, with a scripted server."""
 
 from __future__ import annotations
 

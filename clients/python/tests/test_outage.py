@@ -191,6 +191,26 @@ class Ends(ServerTest):
         released = info(app, job.id)
         self.assertEqual((released["state"], released["attempts"]), ("ready", 0))
 
+    def test_a_cancelled_worker_releases_its_jobs(self) -> None:
+        app = self.application()
+        gate = Gate()
+
+        @app.task(queue=self.queue, retry=1)
+        async def endless() -> None:
+            gate.reached.set()
+            await asyncio.sleep(PATIENCE_S)
+
+        async def inside_another_program() -> Any:
+            work = asyncio.ensure_future(app.work(2, signals=False))
+            job = await endless.push()
+            await asyncio.get_running_loop().run_in_executor(None, gate.await_arrival)
+            work.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await work
+            return (await job.info())["state"]
+
+        self.assertEqual(asyncio.run(inside_another_program()), "ready")
+
     def test_a_thread_that_does_not_react(self) -> None:
         app = self.application()
         gate, second = Gate(), Gate()

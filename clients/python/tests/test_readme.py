@@ -1,4 +1,4 @@
-"""The programs of the README do what it says, against a real server (`WINDLASS_BIN`)."""
+"""Programs of the README, against a real server (`WINDLASS_BIN`)."""
 
 from __future__ import annotations
 

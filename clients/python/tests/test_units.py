@@ -86,7 +86,7 @@ class Times(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
-    """What is reported for an exception."""
+    """Reports of exceptions."""
 
     def unreachable(self, url: str) -> Unreachable:
         error = Unreachable("away")

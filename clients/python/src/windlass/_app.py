@@ -187,16 +187,19 @@ class Windlass:
         lease: Duration = 30.0,
         grace: Duration = 30.0,
         name: str | None = None,
+        signals: bool = True,
     ) -> Any:
         """Works until SIGTERM or Ctrl-C; has to be awaited in a coroutine, blocks elsewhere.
 
         Coroutines run in the event loop, plain functions in threads, tasks with `process=True` in processes. `queues`
-        are those of the tasks unless given. At the end no more jobs are claimed, running ones have `grace` and are then
-        released for other workers; a second signal releases them at once. If the process dies, other workers get its
-        jobs after `lease`.
+        are the queues of the tasks unless given. At the end no more jobs are claimed; running ones have `grace` and are
+        then released for other workers; a second signal releases them at once. If the process dies, other workers get
+        its jobs after `lease`. `signals=False` leaves the signals to the program around it, such as a web server;
+        cancelling the coroutine then ends the work and releases running jobs.
         """
         worker = self.worker(concurrency=concurrency, queues=queues, lease=lease, grace=grace, name=name)
-        return worker.run() if in_coroutine() else asyncio.run(worker.run())
+        work = worker.run(signals=signals)
+        return work if in_coroutine() else asyncio.run(work)
 
     @contextlib.contextmanager
     def working(self, concurrency: int = 10, **options: Any) -> Iterator[Worker]:

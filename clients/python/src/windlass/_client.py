@@ -16,7 +16,7 @@ from ._wire import Ask
 
 T = TypeVar("T")
 
-#: Sequence of calls: yields a call, gets its result, returns the result of the whole. Has no opinion about threads.
+#: Sequence of calls: yields a call, gets its result, returns the result of the whole.
 Flow: TypeAlias = Generator[Ask[Any], Any, T]
 
 # Between tries while the server is unreachable: from, to.

@@ -48,7 +48,7 @@ class Processes(Protocol):
 
 
 class Host(Protocol):
-    """What a run needs from its worker."""
+    """Surroundings of a run: its worker, or a test."""
 
     client: Client
     loop: asyncio.AbstractEventLoop
@@ -252,7 +252,7 @@ class Run:
         return taken
 
     def return_notes(self, progress: tuple[int, str | None] | None, lines: list[str]) -> None:
-        """Takes back what could not be sent."""
+        """Takes back progress and lines that could not be sent."""
         with self.lock:
             self.progress = self.progress or progress
             self.lines = (lines + self.lines)[-LINES_MAX:]

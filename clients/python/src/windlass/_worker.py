@@ -95,14 +95,14 @@ class Worker:
 
     # --- life
 
-    async def run(self) -> None:
-        """Works until the worker is stopped."""
+    async def run(self, *, signals: bool = False) -> None:
+        """Works until the worker is stopped or the coroutine is cancelled; with `signals`, until SIGTERM or Ctrl-C."""
         self.loop = asyncio.get_running_loop()
         self._wake, self._stopped, self._noting = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._poller = AsyncTransport(self.client.address, self.client.timeout_s)
         self._reporter = AsyncTransport(self.client.address, self.client.timeout_s)
         heartbeat = Heartbeat(self, self.lease_s)
-        signals = self._listen_to_signals()
+        taken = self._listen_to_signals() if signals else []
         try:
             await register(self)
             heartbeat.start()
@@ -111,9 +111,14 @@ class Worker:
             log.info("working on %s as %s", ", ".join(self._wanted["names"]), self.name)
             await self._work()
             await self._shut_down()
+        except asyncio.CancelledError:
+            self.grace_s = 0.0
+            self._begin_stop()
+            await self._shut_down()
+            raise
         finally:
             heartbeat.stop()
-            for number in signals:
+            for number in taken:
                 self.loop.remove_signal_handler(number)
             self.threads.close()
             self.step_threads.close()

@@ -136,7 +136,7 @@ class Testing:
     In a coroutine `run`, `advance` and `signal` are awaited, as all calls of the library are.
     """
 
-    __test__ = False  # Not a test case, whatever pytest thinks of its name.
+    __test__ = False  # For pytest, which collects classes with this name.
 
     def __init__(self, app: Windlass, *, inline: bool, raises: bool) -> None:
         self.app, self.inline, self.raises = app, inline, raises
@@ -163,7 +163,7 @@ class Testing:
     ) -> None:
         self.__exit__(kind, error, trace)
 
-    # --- what happened
+    # --- pushed jobs
 
     @property
     def jobs(self) -> list[MemoryJob]:
@@ -194,7 +194,7 @@ class Testing:
         if found:
             raise AssertionError(f"{len(found)} jobs {task.name} with {arguments} were pushed: {found}")
 
-    # --- what happens next
+    # --- runs and time
 
     def run(self) -> Any:
         """Runs all jobs that are due, and the jobs that they push."""
