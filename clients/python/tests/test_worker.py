@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -90,9 +91,9 @@ def _schedules() -> Any:
 
 
 class CommandLine(ServerTest):
-    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def command(self, *arguments: str, effects: str = "/nonexistent") -> subprocess.Popen[bytes]:
         folder = Path(__file__).parent
-        environment = {**os.environ, "WINDLASS_SERVER": self.server.url, "SCENARIO_DIR": "/nonexistent"}
+        environment = {**os.environ, "WINDLASS_SERVER": self.server.url, "SCENARIO_DIR": effects}
         source = [sys.executable, "-m", "windlass._cli", *arguments]
         return subprocess.Popen(source, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -108,6 +109,25 @@ class CommandLine(ServerTest):
         worker.send_signal(signal.SIGTERM)
         said = worker.communicate(timeout=PATIENCE_S)[0]
         self.assertEqual(worker.returncode, 0, said)
+
+    def test_a_second_signal_releases_running_jobs(self) -> None:
+        app = self.application()
+
+        @app.task(name="flow")
+        def flow(ops: list[Any]) -> None: ...
+
+        with tempfile.TemporaryDirectory() as folder:
+            worker = self.command("scenario_worker:app", "--grace", "10m", effects=folder)
+            self.addCleanup(worker.kill)
+            job = flow.push([{"effect": "begun"}, {"until_cancelled_ms": 600_000}])
+            eventually(lambda: Path(folder, "effects").exists())
+            worker.send_signal(signal.SIGTERM)
+            worker.send_signal(signal.SIGINT)
+            said = worker.communicate(timeout=PATIENCE_S)[0]
+            self.assertEqual(worker.returncode, 0, said)
+            self.assertEqual(Path(folder, "effects").read_text().split(), ["begun", "cancelled"])
+        self.assertEqual(info(app, job.id)["state"], "ready")
+        job.cancel()
 
     def test_bad_targets(self) -> None:
         for target in ("no_such_module:app", "scenario_worker:nothing"):
