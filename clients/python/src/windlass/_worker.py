@@ -139,6 +139,7 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
+        """True from the first request to stop."""
         return self._is_stopping or self._stop_asked.is_set()
 
     def _begin_stop(self) -> None:
@@ -265,6 +266,7 @@ class Worker:
         self._wake.set()
 
     def freed(self) -> None:
+        """A thread whose run was reported without it has ended."""
         self.active -= 1
         self._wake.set()
 
@@ -333,6 +335,7 @@ class Worker:
     # --- notes and heartbeats
 
     def note(self, run: Run) -> None:
+        """Progress or lines of the log wait to be sent. Called from any thread."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._note, run)
 

@@ -21,7 +21,6 @@ from . import _wire as wire
 from ._client import Client, in_coroutine
 from ._codec import dumps, plain
 from ._errors import Fail, Outcome, Suspended
-from ._handle import SETTLED
 from ._memory import MemoryJob, MemoryServer
 from ._outcome import Reason
 from ._run import Processes, Run
@@ -268,4 +267,4 @@ def _items(payload: Any) -> Any:
     return payload.items() if isinstance(payload, dict) else {}.items()
 
 
-__all__ = ["MemoryJob", "MemoryServer", "Testing", "SETTLED"]
+__all__ = ["MemoryJob", "MemoryServer", "Testing"]
