@@ -90,3 +90,28 @@ async fn an_action_stands_with_the_tenant_and_the_job_that_it_concerns() {
     assert_eq!(told(&call(own, "GET", "/api/v1/audit?job=1", "").await), ["b job.change 1"]);
     assert_eq!(told(&call(("a", Role::Operator), "GET", "/api/v1/audit", "").await), ["a jobs.bulk "]);
 }
+
+#[tokio::test]
+async fn the_tokens_of_a_tenant_are_recorded_with_this_tenant() {
+    let keys = Keys::for_tenants(&["a", "b"]);
+    let server = TestServer::start(keys.options()).await;
+    let call = async |(tenant, role): (&str, Role), method: &str, path: &str, body: &str| {
+        let answer = server.call_as(Some(keys.of(tenant, role)), method, path, body).await;
+        assert!(answer.status < 300, "{method} {path}: {}", answer.text());
+        answer.json()
+    };
+    let admin = ("a", Role::Admin);
+    let made = call(admin, "POST", "/api/v1/tokens", r#"{"tenant":"b","note":"mail"}"#).await;
+    let old = made["prefix"].as_str().unwrap();
+    let made = call(admin, "POST", &format!("/api/v1/tokens/{old}/rotate"), "").await;
+    let new = made["prefix"].as_str().unwrap();
+    call(admin, "DELETE", &format!("/api/v1/tokens/{new}"), "").await;
+    let own = call(("b", Role::Operator), "GET", "/api/v1/audit", "").await;
+    let expected =
+        [format!("b token.delete {new}"), format!("b token.rotate {new}"), format!("b token.create {old}")];
+    assert_eq!(told(&own), expected);
+    assert_eq!(told(&call(("a", Role::Operator), "GET", "/api/v1/audit", "").await), [""; 0]);
+    let refused = server.call_as(Some(keys.of("a", Role::Admin)), "DELETE", "/api/v1/tokens/none", "").await;
+    assert_eq!(refused.status, 404);
+    assert_eq!(told(&call(("a", Role::Admin), "GET", "/api/v1/audit?tenant=a", "").await), [""; 0]);
+}

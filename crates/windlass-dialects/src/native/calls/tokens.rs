@@ -181,6 +181,7 @@ pub(super) async fn create(mut call: Call) -> Answer {
         )));
     }
     let queues = ask.queues.iter().flatten().map(|queue| queue.to_string()).collect();
+    call.concerns(&tenant, None);
     let new = NewToken { tenant, role, note: note.to_owned(), expires_at, queues };
     let made = keeper::create(&call.engine, &call.server.tokens, &call.caller, new).await?;
     shown(&call, &made)
@@ -190,6 +191,7 @@ pub(super) async fn rotate(mut call: Call) -> Answer {
     let ask: RotateAsk = Body::of(&mut call).await?.read_or_default()?;
     Params::of(&call)?;
     let grace_ms = i64::try_from(ask.grace_ms.unwrap_or(GRACE_MS_DEFAULT)).unwrap_or(i64::MAX);
+    concerns_holder(&call, call.param(0));
     let (server, caller) = (&call.server, &call.caller);
     let made = keeper::rotate(&call.engine, &server.tokens, caller, call.param(0), grace_ms).await?;
     shown(&call, &made)
@@ -198,8 +200,16 @@ pub(super) async fn rotate(mut call: Call) -> Answer {
 pub(super) async fn revoke(call: Call) -> Answer {
     Params::of(&call)?;
     let (server, prefix) = (&call.server, call.param(0));
+    concerns_holder(&call, prefix);
     keeper::revoke(&call.engine, &server.tokens, &call.caller, prefix).await?;
     ok(&call, &TokenGone { revoked: prefix })
+}
+
+/// Records the call under the tenant of the token, as long as the token is there.
+fn concerns_holder(call: &Call, prefix: &str) {
+    if let Some(found) = call.server.tokens.get(prefix) {
+        call.concerns(&found.record.tenant, None);
+    }
 }
 
 /// Responds with the signing key, for operators of handlers and registered workers, which receive signed
