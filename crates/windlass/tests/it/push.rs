@@ -63,7 +63,17 @@ fn every_option_of_push_reaches_the_job() {
     server.run(&["push", "report", "--at", "2040-01-01T00:00:00Z"]).ok();
     assert_eq!(server.job(2)["run_at"], 2_208_988_800_000_i64);
     server.run(&["push", "tick", "--repeat", "every 5m"]).ok();
-    assert_eq!(server.job(3)["repeat"], "every 5m");
+    let tick = server.job(3);
+    assert_eq!((&tick["repeat"], &tick["schedule"]["catch_up"]), (&json!("every 5m"), &json!("one")));
+    server.run(&["push", "tick", "--repeat", "every 5m", "--catch-up", "none"]).ok();
+    assert_eq!(server.job(4)["schedule"]["catch_up"], "none");
+    for (wrong, said) in [
+        (["push", "tick", "--catch-up", "none"].as_slice(), "--repeat"),
+        (&["push", "tick", "--repeat", "every 5m", "--catch-up", "all"], "one, none"),
+    ] {
+        let ran = server.run(wrong);
+        assert!(ran.code == 2 && ran.stderr.contains(said), "{ran:?}");
+    }
 }
 
 #[test]

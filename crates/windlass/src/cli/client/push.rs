@@ -28,6 +28,7 @@ Examples:
   windlass push mail '{\"to\":\"ann@example.org\"}'
   windlass push report --at 09:00 --priority -5
   windlass push cleanup --repeat 'every 5m' --unique nightly
+  windlass push report --repeat '0 9 * * 1-5' --catch-up none
   windlass push note '[draft] call ann' --text
   windlass push resize - --wait < photo.json
   windlass push import - --lines < rows.ndjson")]
@@ -54,6 +55,10 @@ pub(crate) struct PushArgs {
     /// Repeat by an interval or cron rule, e.g. 'every 5m' or '0 9 * * 1-5'
     #[arg(long, value_name = "RULE")]
     repeat: Option<String>,
+    /// Turns whose time has passed, because the server was down or no worker was there: one runs late (the default),
+    /// or none (with --repeat)
+    #[arg(long, value_name = "one|none", value_parser = ["one", "none"], requires = "repeat")]
+    catch_up: Option<String>,
     /// Unique key: while an unfinished job has this key, a push returns the id of that job
     #[arg(long, value_name = "KEY")]
     unique: Option<String>,
@@ -154,6 +159,7 @@ impl PushArgs {
             ("delay_ms", self.delay.map(Value::from)),
             ("run_at", self.at.map(Value::from)),
             ("repeat", self.repeat.clone().map(Value::from)),
+            ("catch_up", self.catch_up.clone().map(Value::from)),
             ("unique", self.unique.clone().map(Value::from)),
             ("retry", self.retry.map(Value::from)),
             ("lease_ms", self.lease.map(Value::from)),
