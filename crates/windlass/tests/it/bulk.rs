@@ -78,8 +78,8 @@ fn what_could_not_be_changed_is_said() {
     server.call("POST", "/api/v1/claim", Some(json!({"name": "a"})));
     let ran = server.run(&["jobs", "name:a", "--set-priority", "5", "--yes"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    let reason = "  1 × `priority` does not fit a job that is running (1)";
-    assert_eq!(ran.stdout, format!("2 jobs changed\n1 job not:\n{reason}\n"));
+    let reason = "  1 job (1): `priority` does not fit a job that is running";
+    assert_eq!(ran.stdout, format!("2 jobs changed\n1 job was not changed:\n{reason}\n"));
     assert!(ran.stderr.contains("1 of 3 jobs could not be changed"), "{ran:?}");
     let ran = server.run(&["jobs", "name:a", "--delete", "--yes", "--json"]);
     let sum: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -164,18 +164,20 @@ impl Sum {
         let jobs = |count: u64| if count == 1 { "job" } else { "jobs" };
         let mut lines = vec![format!("{} {} {done}", grouped(self.done), jobs(self.done))];
         if self.refused > 0 {
-            lines.push(format!("{} {} not:", grouped(self.refused), jobs(self.refused)));
+            let were = if self.refused == 1 { "was" } else { "were" };
+            lines.push(format!("{} {} {were} not changed:", grouped(self.refused), jobs(self.refused)));
         }
         let mut reasons: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         self.errors.iter().for_each(|one| reasons.entry(&one.message).or_default().push(one.id));
         for (reason, ids) in reasons {
             let named: Vec<String> = ids.iter().take(IDS_NAMED).map(u64::to_string).collect();
             let more = if ids.len() > IDS_NAMED { ", …" } else { "" };
-            lines.push(format!("  {} × {reason} ({}{more})", ids.len(), named.join(", ")));
+            let which = jobs(ids.len() as u64);
+            lines.push(format!("  {} {which} ({}{more}): {reason}", ids.len(), named.join(", ")));
         }
         let untold = self.refused.saturating_sub(self.errors.len() as u64);
         if untold > 0 && untold < self.refused {
-            lines.push(format!("  {} × other jobs", grouped(untold)));
+            lines.push(format!("  {} other {}: no reasons listed", grouped(untold), jobs(untold)));
         }
         lines
     }
@@ -306,14 +308,16 @@ mod tests {
             sum.lines("retried"),
             [
                 "1,398 jobs retried",
-                "9 jobs not:",
-                "  1 × gone (9)",
-                "  6 × the job is running (1, 2, 3, 4, 5, …)",
-                "  2 × other jobs",
+                "9 jobs were not changed:",
+                "  1 job (9): gone",
+                "  6 jobs (1, 2, 3, 4, 5, …): the job is running",
+                "  2 other jobs: no reasons listed",
             ]
         );
         let one = Sum { done: 1, ..Sum::default() };
         assert_eq!(one.lines("deleted"), ["1 job deleted"]);
+        let none = Sum { refused: 1, errors: vec![error(7, "gone")], ..Sum::default() };
+        assert_eq!(none.lines("deleted"), ["0 jobs deleted", "1 job was not changed:", "  1 job (7): gone"]);
     }
 
     #[test]
