@@ -15,8 +15,8 @@ export const ACTIONS = [
   { name: 'reschedule', label: 'Run time…', done: 'rescheduled', as: 'edit', states: WAITING },
   { name: 'delete', label: 'Delete', done: 'deleted', danger: true, states: [...WAITING, ...SETTLED, 'waiting', 'suspended', 'terminating'] },
 ];
-// Deleted jobs that one click brings back, one call each.
-const UNDO_MAX = 200;
+// Jobs that one call brings back.
+const UNDO_STEP = 1000;
 
 export const plain = (label) => label.replace('…', '');
 
@@ -75,34 +75,47 @@ export const countText = (count) => `${count.at_least ? 'at least ' : ''}${int(c
 // `tell(text)` shows how far it has come.
 export async function actOnMany(action, target, tell = () => {}) {
   const label = plain(action.label);
-  const count = target.ids ? { count: target.ids.length } : await get('jobs/count', { search: target.search, tenant: target.tenant });
+  const whom = target.ids ? { ids: target.ids } : { search: target.search, tenant: target.tenant };
+  const count = await countFor(action, whom);
   if (count.count === 0 && !count.at_least) { toast('no job matches any more'); return false; }
   const matching = target.search ? [' matching ', h('code', {}, target.search)] : ' of this server';
   const asked = questions(action);
   const body = [
     h('p', { id: 'ask-count' }, `${label}: `, target.ids ? plural(count.count, 'job') : ['all ', countText(count), matching], '?'), asked.nodes,
     target.unfit ? h('p', { class: 'soft' }, `${plural(target.unfit, 'selected job is', 'selected jobs are')} in a state to which this does not apply.`) : null,
-    count.at_least ? h('p', { class: 'soft' }, 'The count is a lower bound; the action applies to all matching jobs.') : null];
+    count.at_least ? h('p', { class: 'soft' }, 'The count is a lower bound; the action applies to all matching jobs.') : null,
+    action.name === 'delete' ? h('p', { class: 'soft', id: 'ask-undo' }, undoText(count)) : null];
   if (!await ask(`${label} jobs`, body, label, action.danger)) return false;
-  const { ids, search, tenant } = target;
   let sum;
   try {
-    sum = await steps({ action: action.name, ...(ids ? { ids } : { search, tenant }), ...asked.read() }, (done) => tell(`${int(done)} of ${countText(count)} ${action.done} …`));
+    sum = await steps({ action: action.name, ...whom, ...asked.read() }, (done) => tell(`${int(done)} of ${countText(count)} ${action.done} …`));
   } catch (error) { toast(error.message, true); return false; }
-  const undo = action.name === 'delete' && ids && ids.length <= UNDO_MAX && sum.done > 0 ? ['Undo', () => undelete(ids)] : undefined;
+  const undo = sum.undo.length > 0 && sum.done <= count.undo_max ? ['Undo', () => undelete(sum.undo)] : undefined;
   toast(`${int(sum.done)} ${action.done}`, false, undo);
   if (sum.refused > 0) toast(`${int(sum.refused)} not ${action.done}: ${sum.errors[0]?.message ?? 'the jobs no longer exist'}`, true);
   return true;
 }
 
+// How many jobs an action applies to and, of a deletion, how many the server can bring back.
+async function countFor(action, whom) {
+  if (action.name === 'delete') return post('jobs/bulk', { action: 'delete', dry_run: true, ...whom });
+  return whom.ids ? { count: whom.ids.length } : get('jobs/count', whom);
+}
+
+function undoText({ count, at_least: isMore, undo_max: most }) {
+  if (count > most) return `This can't be undone${most ? `: the server keeps only ${int(most)} deleted jobs` : ''}.`;
+  return isMore ? `Undo is offered afterwards if there are no more than ${int(most)} jobs.` : 'Undo is offered for a short time afterwards.';
+}
+
 // A thousand jobs a call. Every call begins below the last job of the one before, so the steps come to an end.
 async function steps(body, tell) {
-  const sum = { done: 0, refused: 0, errors: [] };
+  const sum = { done: 0, refused: 0, errors: [], undo: [] };
   do {
     const answer = await post('jobs/bulk', body);
     sum.done += answer.done;
     sum.refused += answer.refused;
     sum.errors.push(...answer.errors);
+    sum.undo.push(...(answer.undo ?? []));
     body.cursor = answer.next;
     if (body.cursor) tell(sum.done);
   } while (body.cursor);
@@ -110,11 +123,16 @@ async function steps(body, tell) {
 }
 
 export async function undelete(ids) {
-  const answers = await Promise.allSettled(ids.map((id) => post(`jobs/${id}/undelete`, {})));
-  const back = answers.filter((answer) => answer.status === 'fulfilled').length;
+  let [back, lost] = [0, null];
+  try {
+    for (let from = 0; from < ids.length; from += UNDO_STEP) {
+      const answer = await post('jobs/bulk', { action: 'undelete', ids: ids.slice(from, from + UNDO_STEP) });
+      back += answer.done;
+      lost ??= answer.errors[0] ?? null;
+    }
+  } catch (error) { lost = error; }
   if (back) toast(`${plural(back, 'job')} restored`);
-  const lost = answers.find((answer) => answer.status === 'rejected');
-  if (lost) toast(`${plural(ids.length - back, 'job')} not restored: ${lost.reason.message}`, true);
+  if (lost) toast(`${plural(ids.length - back, 'job')} not restored: ${lost.message}`, true);
   dispatchEvent(new Event('windlass:look'));
 }
 

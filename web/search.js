@@ -6,7 +6,7 @@ export const STATES = ['ready', 'delayed', 'retrying', 'running', 'waiting', 'su
 const FIELDS = [
   ['state:', 'failed, running, delayed, …'], ['name:', 'name or pattern: mail*'], ['queue:', 'queue'], ['tag:', 'tag'],
   ['error:', 'text in the class or message of the last error: error:timeout'], ['class:', 'class of the last error'], ['id:', 'id'], ['alias:', 'alias'],
-  ['args.', 'value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'],
+  ['args.', 'value in the payload: args.user_id:42'], ['age>', 'older than: age>1h'], ['age<', 'younger than: age<5m'], ['ended<', 'whose last run ended less than this time ago: ended<1h'], ['ended>', 'whose last run ended longer ago: ended>1d'],
   ['worker:', 'worker that runs the job'], ['origin:', 'protocol by which the job was pushed'],
 ];
 

@@ -106,7 +106,7 @@ export default function jobs(root, where, { may }) {
     const one = (text, label, number) => h('a', { href: address(text), 'data-chip': label, 'aria-current': text === ordered ? 'true' : null }, label,
       number === undefined ? null : [' ', h('b', { title: int(number) }, number < 1e6 ? int(number) : short(number))]);
     const focused = document.activeElement?.dataset?.chip;
-    fill(chips, one(rest, 'all', total), shown.map((state) => one(withState(rest, state), state, counts?.[state])), one(withState(`${rest.replace(/(^|\s)age<1h(?=\s|$)/, '')} age<1h`, 'failed'), 'failed in the last hour'));
+    fill(chips, one(rest, 'all', total), shown.map((state) => one(withState(rest, state), state, counts?.[state])), one(withState(`${rest.replace(/(^|\s)ended<1h(?=\s|$)/, '')} ended<1h`, 'failed'), 'failed in the last hour'));
     if (focused) [...chips.children].find((item) => item.dataset.chip === focused)?.focus();
   }
 

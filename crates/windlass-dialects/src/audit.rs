@@ -25,6 +25,16 @@ pub(crate) struct AuditDetail {
     pub detail: String,
 }
 
+/// Mark on the response of a call that changed nothing, so that it is not recorded.
+#[derive(Clone, Copy, Debug)]
+struct Unrecorded;
+
+/// Leaves a call that changed nothing out of the audit log.
+pub(crate) fn unrecorded(mut response: Response) -> Response {
+    response.extensions_mut().insert(Unrecorded);
+    response
+}
+
 /// Attaches facts for the audit log to a response.
 pub(crate) fn with_detail(mut response: Response, target: Option<String>, detail: String) -> Response {
     response.extensions_mut().insert(AuditDetail { target, detail });
@@ -131,6 +141,9 @@ fn singular(word: &str) -> &str {
 /// the server may have changed something. A failure is logged: the action has happened.
 pub(crate) async fn record(server: &Server, note: Note, response: &mut Response) {
     let more = response.extensions_mut().remove::<AuditDetail>().unwrap_or_default();
+    if response.extensions_mut().remove::<Unrecorded>().is_some() {
+        return;
+    }
     let status = response.status();
     let detail = match status.is_server_error() {
         true => format!("ended with status {}", status.as_u16()),

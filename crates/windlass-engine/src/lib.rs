@@ -36,6 +36,7 @@ pub use time::clock;
 /// Types of queries and their results, for crates without access to the store.
 pub mod query {
     pub use windlass_store::meters::Histogram;
+    pub use windlass_store::query::{PAGE_BYTES_MAX, PageBuilder, job_bytes};
     pub use windlass_store::{Filter, Page, QueueCounts, WaitingName};
 }
 

@@ -47,7 +47,8 @@ pub enum Call {
     Commit,
     Claim,
     Due,
-    /// `load`, `find_alias`, `find_named`, `children`, `list`, `counts`, `waiting`, `next_id` and `settings`.
+    /// `load`, `find_alias`, `find_aliases`, `find_named`, `children`, `list`, `counts`, `waiting`, `next_id` and
+    /// `settings`.
     Read,
     /// `put_setting`, `swap_setting`, `refund`, `set_paused` and `restore`.
     Set,
@@ -263,6 +264,10 @@ impl Store for FaultyStore {
 impl Lookup for FaultyStore {
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
         self.faults.play(Call::Read, self.inner.find_alias(tenant, alias)).await
+    }
+
+    async fn find_aliases(&self, tenants: &[Tenant], alias: &str) -> Result<Vec<JobId>> {
+        self.faults.play(Call::Read, self.inner.find_aliases(tenants, alias)).await
     }
 
     async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {

@@ -114,6 +114,16 @@ pub trait Store: Lookup + Settings + Restore + AuditLog {
 pub trait Lookup: Send + Sync {
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>>;
 
+    /// Ids of the jobs of these tenants with this alias, at most one per tenant, in no particular order. A store that
+    /// is asked over a network answers in one round trip.
+    async fn find_aliases(&self, tenants: &[Tenant], alias: &str) -> Result<Vec<JobId>> {
+        let mut found = Vec::new();
+        for tenant in tenants {
+            found.extend(self.find_alias(tenant, alias).await?);
+        }
+        Ok(found)
+    }
+
     /// Finds a job of this queue with exactly this name, in any state.
     async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>>;
 
@@ -121,7 +131,8 @@ pub trait Lookup: Send + Sync {
     /// that `load` does not show yet.
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>>;
 
-    /// Jobs that match the filter, newest first, with keyset pagination.
+    /// Jobs that match the filter, newest first, with keyset pagination. A page ends by the number of its jobs or by
+    /// their bytes; see [`query::PageBuilder`].
     async fn list(&self, filter: Filter) -> Result<Page>;
 
     /// Id of the next new job.

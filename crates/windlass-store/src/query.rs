@@ -6,6 +6,9 @@ use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, StateW
 
 /// Most jobs per page: a page is held in memory by server and client.
 pub const PAGE_MAX: usize = 1_000;
+/// Bytes of payloads, errors, results and logs with which a page ends before its limit: 1,000 failed jobs with long
+/// errors take 150 MB. Pages of 1,000 ordinary jobs, of a few kilobytes each, stay whole.
+pub const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Most rows examined for one page, so that a filter that matches nothing cannot occupy a reader for long.
 /// The page then comes back short, with a cursor to continue.
 pub const SCAN_MAX: usize = 100_000;
@@ -29,6 +32,7 @@ pub struct Filter {
     pub repeating: bool,
     /// Cursor: only jobs with smaller ids.
     pub before: Option<JobId>,
+    /// Most jobs on the page; it ends earlier with [`PAGE_BYTES_MAX`].
     pub limit: usize,
 }
 
@@ -140,6 +144,46 @@ pub struct Page {
     pub jobs: Vec<Arc<Job>>,
     /// Cursor for `Filter::before`; `None`: last page.
     pub next: Option<JobId>,
+}
+
+/// Page that is being filled. It ends by the number of its jobs or by their bytes, whichever comes first, and holds
+/// at least one job.
+pub struct PageBuilder {
+    jobs: Vec<Arc<Job>>,
+    limit: usize,
+    bytes: usize,
+}
+
+impl PageBuilder {
+    pub fn new(limit: usize) -> PageBuilder {
+        PageBuilder { jobs: Vec::new(), limit, bytes: 0 }
+    }
+
+    /// True if the page takes no further job.
+    pub fn is_full(&self) -> bool {
+        self.jobs.len() >= self.limit || self.bytes >= PAGE_BYTES_MAX
+    }
+
+    pub fn push(&mut self, job: Arc<Job>) {
+        self.bytes += job_bytes(&job);
+        self.jobs.push(job);
+    }
+
+    /// Last page, or one that ends at a cursor.
+    pub fn end_at(self, next: Option<JobId>) -> Page {
+        Page { jobs: self.jobs, next }
+    }
+
+    /// Page that ends with its last job.
+    pub fn end_here(self) -> Page {
+        let next = self.jobs.last().map(|job| job.id);
+        self.end_at(next)
+    }
+}
+
+/// Bytes of the parts of a job that can be large.
+pub fn job_bytes(job: &Job) -> usize {
+    job.spec.payload.bytes.len() + job.body.as_ref().map_or(0, |body| body.bytes())
 }
 
 /// Claimable jobs with the same name.

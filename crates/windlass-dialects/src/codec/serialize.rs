@@ -39,7 +39,7 @@ impl Serialize for Kept<'_> {
 }
 
 /// Field that is always present, and null without a value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Nullable<T>(pub Option<T>);
 
 impl<T: Serialize> Serialize for Nullable<T> {

@@ -112,8 +112,8 @@ pub static CALLS: &[Route] = &[
         .with_params(&[ID, TENANT]).with_response::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
     get("/api/v1/jobs/{id}/result", Viewer, call!(result::result), "Result of a job; with `wait_ms`, waits until the job is finished")
         .with_params(&[ID, WAIT_MS, TENANT]).with_response::<result::ResultView<'_>>(200).with_response::<result::ResultView<'_>>(202).answers_with(404, ERROR),
-    get("/api/v1/jobs/{id}/children", Viewer, call!(children::children), "Children of a job")
-        .with_params(&[ID, TENANT]).with_response::<children::Children<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/jobs/{id}/children", Viewer, call!(children::children), "Children of a job, by id, up to 1,000 per page")
+        .with_params(&[ID, CURSOR, TENANT]).with_response::<children::Children<'_>>(200).answers_with(404, ERROR),
     get("/api/v1/jobs/{id}/family", Viewer, call!(family::family), "Ancestors and descendants of a job, up to a maximum number")
         .with_params(&[ID, TENANT]).with_response::<family::FamilyTree<'_>>(200).answers_with(404, ERROR),
     post("/api/v1/jobs/{id}/cancel", Operator, call!(act::cancel), "Cancel a job; the worker of a running job is asked to stop")

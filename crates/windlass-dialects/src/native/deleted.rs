@@ -1,6 +1,7 @@
 //! Jobs that were deleted a moment ago, kept in memory so that the deletion can be undone. See
 //! docs/adr/0019.
 
+use crate::query::job_bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,9 +30,14 @@ impl Deleted {
         Deleted { keep_ms, kept: Mutex::default() }
     }
 
+    /// Number of jobs kept at most; 0: none are.
+    pub(super) fn jobs_max(&self) -> usize {
+        if self.keep_ms == 0 { 0 } else { JOBS_MAX }
+    }
+
     /// Keeps a job as it was when it was deleted; until when, or `None` if its deletion cannot be undone.
     pub(super) fn keep(&self, job: Arc<Job>, now: Timestamp) -> Option<Timestamp> {
-        let bytes = bytes_of(&job);
+        let bytes = job_bytes(&job);
         if self.keep_ms == 0 || !can_come_back(&job) || bytes > BYTES_MAX {
             return None;
         }
@@ -55,7 +61,7 @@ impl Deleted {
         let is_meant = |job: &Job| job.id == id && tenant.is_none_or(|tenant| *tenant == job.spec.tenant);
         let place = kept.jobs.iter().position(|(until, job)| *until > now && is_meant(job))?;
         let (until, job) = kept.jobs.remove(place)?;
-        kept.bytes -= bytes_of(&job);
+        kept.bytes -= job_bytes(&job);
         Some((until, job))
     }
 
@@ -67,7 +73,7 @@ impl Deleted {
     /// Takes back a job that was handed out and did not come back.
     pub(super) fn return_taken(&self, (until, job): (Timestamp, Arc<Job>)) {
         let mut kept = self.kept.lock();
-        kept.bytes += bytes_of(&job);
+        kept.bytes += job_bytes(&job);
         kept.jobs.push_front((until, job));
     }
 }
@@ -80,7 +86,7 @@ impl Kept {
                 return;
             }
             if let Some((_, job)) = self.jobs.pop_front() {
-                self.bytes -= bytes_of(&job);
+                self.bytes -= job_bytes(&job);
             }
         }
     }
@@ -90,10 +96,6 @@ impl Kept {
 /// neighbours did.
 fn can_come_back(job: &Job) -> bool {
     job.spec.family().is_none() && job.progress.pending_children == 0 && job.ports().is_none()
-}
-
-fn bytes_of(job: &Job) -> usize {
-    job.spec.payload.bytes.len() + job.body.as_ref().map_or(0, |body| body.bytes())
 }
 
 #[cfg(test)]

@@ -49,9 +49,9 @@ pub(super) const TARGET: Param = text("target", "Only actions on the target with
 pub(super) const SEARCH: Param = text(
     "search",
     "Search terms: `state:failed name:mail* queue:default tag:x class:Timeout error:SMTP* id:7 \
-     args.user_id:42 age>1h`; also `alias:`, `group:`, `tenant:`, `worker:`, `origin:` and `age<`. A number is \
-     an id. Any other word is searched for in the payload, as is a word in quotes; an unknown key is \
-     refused. Use quotes for values with spaces.",
+     args.user_id:42 age>1h ended<1h`; also `alias:`, `group:`, `tenant:`, `worker:`, `origin:`, `age<` and \
+     `ended>` (since the end of the last run). A number is an id. Any other word is searched for in the payload, \
+     as is a word in quotes; an unknown key is refused. Use quotes for values with spaces.",
 );
 pub(super) const ONE_QUEUE: Param =
     text("queue", "Only this queue, of the tenant of the caller or of `tenant`; needs `span=15m`.");
@@ -68,7 +68,8 @@ pub(super) const SUMMARY_MS: Param = other(
 );
 pub(super) const LIMIT: Param = other(
     "limit",
-    "Jobs per page; default 50.",
+    "Jobs per page, at most; default 50. A page also ends with the job that brings its payloads, errors, results and \
+     logs to 8 MiB.",
     || json!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
 );
 pub(super) const FAILED_STATE: Param = text("state", "Only failed or only retrying jobs; both if omitted.");

@@ -1,6 +1,6 @@
 //! Search syntax, the same in the web UI, on the command line and in the API: `state:failed name:mail*
-//! queue:default tag:x class:Timeout error:SMTP* id:7 args.user_id:42 age>1h text`. A number is an id; a word in
-//! quotes is text, whatever it looks like.
+//! queue:default tag:x class:Timeout error:SMTP* id:7 args.user_id:42 age>1h ended<1h text`. A number is an id; a
+//! word in quotes is text, whatever it looks like.
 //!
 //! Conditions that the store can evaluate (states, queue, name, tag, one text) go into its [`Filter`]; the
 //! others are evaluated here, job by job, with a time limit. A page that hit the limit is short and has a
@@ -11,12 +11,13 @@ mod tests;
 
 pub(super) mod errors;
 mod named;
+mod words;
 
 use super::errors::ApiError;
 use crate::auth::Caller;
 use crate::codec::{self, Encoding};
-use crate::query::{Filter, Page, QueueCounts};
-use errors::{ErrorMatch, quoted};
+use crate::query::{Filter, Page, PageBuilder, QueueCounts};
+use errors::ErrorMatch;
 use named::ids;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,6 +27,9 @@ use windlass_core::job::AttemptError;
 use windlass_core::repeat::every::parse_duration_ms;
 use windlass_core::{Format, Job, JobId, NameMatch, Payload, Queue, StateName, StateWord, Timestamp};
 use windlass_engine::{Engine, EngineError};
+use words::{Word, no_such_key, unknown_key, words};
+
+pub(super) use words::without_states;
 
 /// Time limit of one search, below the delay that a person notices.
 const LOOKING_MAX: Duration = Duration::from_millis(80);
@@ -47,12 +51,32 @@ pub(super) struct Search {
     texts: Vec<Arc<str>>,
     older_than_ms: Option<i64>,
     younger_than_ms: Option<i64>,
+    ended: Ended,
     worker: Option<String>,
     origin: Option<String>,
     /// Ids named; `None`: any.
     ids: Option<BTreeSet<JobId>>,
     alias: Option<String>,
     errors: Vec<ErrorMatch>,
+}
+
+/// Time since the end of the last run; a job that has not run, or is running, has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ended {
+    longer_than_ms: Option<i64>,
+    shorter_than_ms: Option<i64>,
+}
+
+impl Ended {
+    fn fits(self, job: &Job, now: Timestamp) -> bool {
+        if self == Ended::default() {
+            return true;
+        }
+        job.progress.finished_at.map(|at| now.since_ms(at)).is_some_and(|ms| {
+            self.longer_than_ms.is_none_or(|least| ms > least)
+                && self.shorter_than_ms.is_none_or(|most| ms < most)
+        })
+    }
 }
 
 /// Number of matching jobs; `at_least` if the time limit ended the count.
@@ -91,12 +115,13 @@ impl Search {
                     search.args.push((path.split('.').map(str::to_owned).collect(), value.to_owned()));
                 }
                 Word::Age(older, age) => {
-                    let ms = parse_duration_ms(age).map_err(|_| {
-                        ApiError::bad_request(format!(
-                            "`{age}` is not an age; use the form age>1h or age<30m"
-                        ))
-                    })?;
+                    let ms = time_of(age, "age")?;
                     *(if older { &mut search.older_than_ms } else { &mut search.younger_than_ms }) = Some(ms);
+                }
+                Word::Ended(longer, time) => {
+                    let ms = time_of(time, "ended")?;
+                    let ended = &mut search.ended;
+                    *(if longer { &mut ended.longer_than_ms } else { &mut ended.shorter_than_ms }) = Some(ms);
                 }
                 Word::Id(id) => search.add_ids([id].into()),
                 Word::Text if !is_quoted && unknown_key(&word).is_some() => return Err(no_such_key(&word)),
@@ -172,6 +197,7 @@ impl Search {
             && self.texts.is_empty()
             && self.older_than_ms.is_none()
             && self.younger_than_ms.is_none()
+            && self.ended == Ended::default()
             && self.worker.is_none()
             && self.origin.is_none()
             && self.ids.is_none()
@@ -190,6 +216,7 @@ impl Search {
         (self.states.is_empty() || self.states.contains(&job.state_word(now)))
             && self.older_than_ms.is_none_or(|ms| age_ms > ms)
             && self.younger_than_ms.is_none_or(|ms| age_ms < ms)
+            && self.ended.fits(job, now)
             && self.worker.as_ref().is_none_or(|worker| {
                 job.state().lease().and_then(|lease| lease.worker.as_deref()) == Some(worker.as_str())
             })
@@ -234,17 +261,15 @@ impl Search {
         if let Some(ids) = self.named_ids(engine).await? {
             return self.page_of(engine, ids, before, limit).await;
         }
-        let mut page = Page::default();
+        let mut page = PageBuilder::new(limit);
         let mut looking = Looking::begin(self, engine, before, LOOKING_MAX).await?;
         while let Some(job) = looking.next().await? {
-            page.next = Some(job.id);
-            page.jobs.push(job);
-            if page.jobs.len() == limit {
-                return Ok(page);
+            page.push(job);
+            if page.is_full() {
+                return Ok(page.end_here());
             }
         }
-        page.next = looking.stopped_at();
-        Ok(page)
+        Ok(page.end_at(looking.stopped_at()))
     }
 
     /// Counts the matching jobs: by the store's counters where possible, else by reading jobs within the time
@@ -260,8 +285,7 @@ impl Search {
             return Ok(Count { jobs: self.counted(&counts), at_least: false });
         }
         if let Some(ids) = self.named_ids(engine).await? {
-            let page = self.page_of(engine, ids, None, usize::MAX).await?;
-            return Ok(Count { jobs: page.jobs.len() as u64, at_least: false });
+            return self.count_of(engine, ids).await;
         }
         let mut looking = Looking::begin(self, engine, None, LOOKING_MAX).await?;
         let mut jobs = 0;
@@ -372,6 +396,13 @@ async fn first_before(
     Ok(JobId::new(new))
 }
 
+/// Parses the time of `age>1h` and the like.
+fn time_of(text: &str, key: &str) -> Result<i64, ApiError> {
+    let explain =
+        |_| ApiError::bad_request(format!("`{text}` is not a time; use the form {key}>1h or {key}<30m"));
+    parse_duration_ms(text).map_err(explain)
+}
+
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
     text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
 }
@@ -393,95 +424,4 @@ fn reads(value: &Value, wanted: &str) -> bool {
             written == wanted
         }
     }
-}
-
-enum Word<'a> {
-    Field(&'static str, &'a str),
-    Args(&'a str, &'a str),
-    Id(JobId),
-    /// `true`: older than; `false`: younger than.
-    Age(bool, &'a str),
-    Text,
-}
-
-impl Word<'_> {
-    fn of(word: &str) -> Word<'_> {
-        if let Some(age) = word.strip_prefix("age>") {
-            return Word::Age(true, age);
-        }
-        if let Some(age) = word.strip_prefix("age<") {
-            return Word::Age(false, age);
-        }
-        if let Some(id) = word.parse().ok().and_then(JobId::new).filter(|id| id.to_string() == word) {
-            return Word::Id(id);
-        }
-        let Some((field, value)) = word.split_once(':').filter(|(_, value)| !value.is_empty()) else {
-            return Word::Text;
-        };
-        if let Some(path) = field.strip_prefix("args.").filter(|path| !path.is_empty()) {
-            return Word::Args(path, value);
-        }
-        FIELDS.iter().find(|known| **known == field).map_or(Word::Text, |known| Word::Field(known, value))
-    }
-}
-
-/// Key of a word that looks like `key:value` and that no field has. Times, URLs and words with capitals are
-/// text.
-fn unknown_key(word: &str) -> Option<&str> {
-    let (key, value) = word.split_once(':')?;
-    let looks_like_a_key = key == "args."
-        || !key.is_empty() && key.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
-    (looks_like_a_key && !value.is_empty() && !value.starts_with("//") && !FIELDS.contains(&key))
-        .then_some(key)
-}
-
-fn no_such_key(word: &str) -> ApiError {
-    let (key, known) = (unknown_key(word).unwrap_or(word), FIELDS.join(", "));
-    ApiError::bad_request(format!(
-        "unknown search key `{key}`; the keys are {known} and args.PATH, each with a colon, and age> and \
-         age<; to search for the text, write it in quotes: \"{word}\""
-    ))
-}
-
-/// Splits at blanks. Quotes keep blanks together, and a backslash inside them escapes the next character. The flag
-/// tells whether a word begins with a quote.
-fn words(text: &str) -> Vec<(String, bool)> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let (mut quoted, mut begun, mut from_quote) = (false, false, false);
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' => {
-                from_quote |= word.is_empty() && !begun;
-                (quoted, begun) = (!quoted, true);
-            }
-            '\\' if quoted => word.extend(letters.next()),
-            letter if letter.is_whitespace() && !quoted => {
-                if begun || !word.is_empty() {
-                    words.push((std::mem::take(&mut word), from_quote));
-                }
-                (begun, from_quote) = (false, false);
-            }
-            letter => word.push(letter),
-        }
-    }
-    if begun || !word.is_empty() {
-        words.push((word, from_quote));
-    }
-    words.retain(|(word, _)| !word.is_empty());
-    words
-}
-
-/// Words of a search except its states, each followed by a blank.
-pub(super) fn without_states(text: &str) -> String {
-    let again = |(word, is_quoted): (String, bool)| match if is_quoted { Word::Text } else { Word::of(&word) }
-    {
-        Word::Field("state", _) => String::new(),
-        Word::Field(field, value) => format!("{field}:{} ", quoted(value)),
-        Word::Args(path, value) => format!("args.{path}:{} ", quoted(value)),
-        Word::Id(_) | Word::Age(..) => format!("{word} "),
-        Word::Text => format!("\"{}\" ", word.replace('\\', "\\\\").replace('"', "\\\"")),
-    };
-    words(text).into_iter().map(again).collect()
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod access;
+mod acting;
 mod audit;
 mod bedrock;
 mod bedrock_query;
@@ -24,6 +25,7 @@ mod miniq;
 mod msgpack;
 mod onlookers;
 mod operations;
+mod pages;
 #[path = "../../../windlass-store/tests/it/postgres_server.rs"]
 mod postgres_server;
 mod queuey;

@@ -175,6 +175,7 @@ where
             due::the_listener_hears_when_a_queue_goes_on,
             query::load_answers_in_the_order_asked,
             query::pages_contain_every_job_once,
+            query::a_page_ends_by_the_bytes_of_its_jobs,
             query::pages_hold_still_while_jobs_come_and_go,
             query::a_job_is_found_by_its_name_in_every_state,
             query::filters_pick_what_fits,

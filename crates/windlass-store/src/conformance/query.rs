@@ -2,10 +2,14 @@
 
 use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, scope, tenant};
 use super::random::{all_jobs, counted};
+use crate::query::{PAGE_BYTES_MAX, job_bytes};
 use crate::{Filter, StoreError};
 use std::sync::Arc;
 use windlass_core::event::Patch;
-use windlass_core::{Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, StateWord, Tenant};
+use windlass_core::job::AttemptError;
+use windlass_core::{
+    Body, Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, StateWord, Tenant,
+};
 
 /// Every page of the filter, in order.
 async fn pages(rig: &Rig, filter: Filter) -> Vec<Arc<Job>> {
@@ -45,6 +49,59 @@ pub(super) async fn pages_contain_every_job_once(rig: &Rig) {
     assert_eq!(ids(&early), [3, 2, 1], "only what comes before the cursor");
     let none = pages(rig, Filter { before: Some(id(1)), ..Filter::default() }).await;
     assert!(none.is_empty());
+}
+
+pub(super) async fn a_page_ends_by_the_bytes_of_its_jobs(rig: &Rig) {
+    let payload = |bytes: usize| Payload::new(Format::Text, vec![b'x'; bytes]);
+    let error = AttemptError { backtrace: Some("x".repeat(3 << 19)), ..AttemptError::default() };
+    let failed_once = Body { errors: vec![error], ..Body::default() };
+    for number in 0..24 {
+        let draft = job("a").keep_all(KeepFor::Ever).tag("t");
+        match number % 4 {
+            0 => _ = rig.job_in(StateName::Failed, draft.payload(payload(2 << 20))).await,
+            1 => _ = rig.push(draft.payload(payload(1 << 20))).await,
+            2 => {
+                let retried = rig.push(draft.body(failed_once.clone())).await;
+                rig.happen(retried.id, tried(1, 5_000), at(0)).await;
+            }
+            _ => _ = rig.push(draft).await,
+        }
+    }
+    // A job that is larger than a page is the last of its page.
+    rig.push(job("a").tag("t").payload(payload(PAGE_BYTES_MAX + 1))).await;
+    let all = all_jobs(&*rig.store).await;
+    assert_eq!(ids(&all), (1..=25).rev().collect::<Vec<u64>>());
+    for filter in [
+        Filter { limit: 1_000, ..Filter::default() },
+        Filter { states: vec![StateName::Failed], limit: 1_000, ..Filter::default() },
+        Filter { states: vec![StateName::Ready], limit: 1_000, ..Filter::default() },
+        Filter { states: vec![StateName::Failed, StateName::Ready], limit: 7, ..Filter::default() },
+        Filter {
+            states: vec![StateName::Failed, StateName::Ready],
+            retried: true,
+            limit: 1_000,
+            ..Filter::default()
+        },
+        Filter { tag: Some("t".into()), queue: Some(queue("default")), limit: 1_000, ..Filter::default() },
+        Filter { text: Some("xx".into()), limit: 1_000, ..Filter::default() },
+    ] {
+        let fitting: Vec<Arc<Job>> = all.iter().filter(|job| filter.fits(job)).cloned().collect();
+        let (mut seen, mut before, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = rig.store.list(Filter { before, ..filter.clone() }).await.expect("list");
+            pages += 1;
+            let bytes = |jobs: &[Arc<Job>]| jobs.iter().map(|job| job_bytes(job)).sum::<usize>();
+            let all_but_one = page.jobs.split_last().map_or(0, |(_, others)| bytes(others));
+            assert!(all_but_one < PAGE_BYTES_MAX, "{filter:?}: {all_but_one} bytes and one more job");
+            seen.extend(ids(&page.jobs));
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert!(pages > 1, "{filter:?}: all on one page");
+        assert_eq!(seen, ids(&fitting), "{filter:?}: nothing is skipped, nothing comes twice");
+    }
 }
 
 pub(super) async fn pages_hold_still_while_jobs_come_and_go(rig: &Rig) {

@@ -459,6 +459,14 @@ impl World {
             "{}: counts and rows",
             self.context()
         );
+        for alias in ALIASES {
+            let tenants = TENANTS.map(tenant);
+            let mut expected = self.reference.find_aliases(&tenants, alias).await.expect("find_aliases");
+            let mut actual = self.subject.find_aliases(&tenants, alias).await.expect("find_aliases");
+            expected.sort_unstable();
+            actual.sort_unstable();
+            assert_eq!(actual, expected, "{}: alias {alias} of all tenants", self.context());
+        }
         for tenant in TENANTS.map(tenant) {
             self.compare_bytes(&tenant).await;
             for alias in ALIASES {

@@ -3,21 +3,22 @@
 use super::Inner;
 use crate::UnderLimits;
 use crate::change::summed;
-use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, WaitingName};
+use crate::query::{Filter, PAGE_MAX, Page, PageBuilder, QueueCounts, WaitingName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Name, Queue, StateWord, Tenant, Timestamp};
 
 impl Inner {
     pub(super) fn list(&self, filter: &Filter) -> Page {
-        let limit = filter.limit.clamp(1, PAGE_MAX);
+        let mut page = PageBuilder::new(filter.limit.clamp(1, PAGE_MAX));
         let earlier = |job: &&Arc<Job>| filter.before.is_none_or(|before| job.id < before);
-        let fitting = self.jobs.values().rev().filter(earlier).filter(|job| filter.fits(job));
-        let mut jobs: Vec<Arc<Job>> = fitting.take(limit + 1).cloned().collect();
-        let is_all = jobs.len() <= limit;
-        jobs.truncate(limit);
-        let next = if is_all { None } else { jobs.last().map(|job| job.id) };
-        Page { jobs, next }
+        for job in self.jobs.values().rev().filter(earlier).filter(|job| filter.fits(job)) {
+            if page.is_full() {
+                return page.end_here();
+            }
+            page.push(Arc::clone(job));
+        }
+        page.end_at(None)
     }
 
     pub(super) fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Option<JobId> {

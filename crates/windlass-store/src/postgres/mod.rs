@@ -193,6 +193,10 @@ impl Lookup for PostgresStore {
         reads::find_alias(&self.shared, tenant, alias).await
     }
 
+    async fn find_aliases(&self, tenants: &[Tenant], alias: &str) -> Result<Vec<JobId>> {
+        reads::find_aliases(&self.shared, tenants, alias).await
+    }
+
     async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
         find_named_by_listing(self, tenant, queue, name, Vec::new()).await
     }

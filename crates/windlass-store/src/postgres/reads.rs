@@ -7,7 +7,7 @@ use super::statements as sql;
 use crate::Result;
 use crate::change::{Due, UnderLimits, summed};
 use crate::error::StoreError;
-use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX, WaitingName};
+use crate::query::{Filter, PAGE_BYTES_MAX, PAGE_MAX, Page, PageBuilder, QueueCounts, SCAN_MAX, WaitingName};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +33,13 @@ pub(super) async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) ->
     shared.open()?;
     let found = shared.pool.read(sql::FIND_ALIAS, &[&rows::alias_ref(tenant, alias)]).await?;
     found.first().and_then(|row| row.get::<_, Option<i64>>(0)).map(rows::id_of).transpose()
+}
+
+pub(super) async fn find_aliases(shared: &Shared, tenants: &[Tenant], alias: &str) -> Result<Vec<JobId>> {
+    shared.open()?;
+    let refs: Vec<rows::Ref> = tenants.iter().map(|tenant| rows::alias_ref(tenant, alias)).collect();
+    let found = shared.pool.read(sql::FIND_ALIASES, &[&refs]).await?;
+    found.iter().map(|row| rows::id_of(row.get(0))).collect()
 }
 
 /// Jobs pushed by SQL whose limit keys have not been computed.
@@ -119,7 +126,8 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     let (living, done) = (states(false), states(true));
     let text: Option<Vec<u8>> = filter.text.as_ref().map(|text| text.as_bytes().to_vec());
     let mut cursor = filter.before.map_or(i64::MAX, rows::number);
-    let (mut jobs, mut scanned) = (Vec::new(), 0);
+    let (mut page, mut scanned) = (PageBuilder::new(limit), 0);
+    let room = PAGE_BYTES_MAX as i64;
     loop {
         let wanted = (limit + 1).max(if filter.tag.is_some() { PAGE_MAX } else { 0 });
         let most = wanted as i64;
@@ -127,17 +135,23 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         // neither.
         let mut found = match (&living, &done) {
             _ if retried => {
-                shared.pool.read(sql::LIST_RETRIED, &[&cursor, &living, &lanes, &text, &most, &done]).await?
+                shared
+                    .pool
+                    .read(sql::LIST_RETRIED, &[&cursor, &living, &lanes, &text, &most, &done, &room])
+                    .await?
             }
             (None, None) => Vec::new(),
             (Some(_), None) => {
-                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most]).await?
+                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most, &room]).await?
             }
             (None, Some(_)) => {
-                shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most]).await?
+                shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most, &room]).await?
             }
             (Some(_), Some(_)) => {
-                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done]).await?
+                shared
+                    .pool
+                    .read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done, &room])
+                    .await?
             }
         };
         let has_parts = retried || (living.is_some() && done.is_some());
@@ -145,16 +159,17 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         scanned += found.len();
         found.retain(|row| horizon.is_none_or(|horizon| row.get::<_, i64>(0) >= horizon));
         found.sort_unstable_by_key(|row| std::cmp::Reverse(row.get::<_, i64>(0)));
-        let part = shared.jobs(&found).await?;
-        jobs.extend(part.into_iter().filter(|job| filter.fits(job)));
-        if jobs.len() > limit {
-            jobs.truncate(limit);
-            let next = jobs.last().map(|job| job.id);
-            return Ok(Page { jobs, next });
+        for job in shared.jobs(&found).await?.into_iter().filter(|job| filter.fits(job)) {
+            if page.is_full() {
+                return Ok(page.end_here());
+            }
+            page.push(job);
         }
         match horizon {
-            None => return Ok(Page { jobs, next: None }),
-            Some(id) if scanned >= SCAN_MAX => return Ok(Page { jobs, next: Some(rows::id_of(id)?) }),
+            None => return Ok(page.end_at(None)),
+            Some(id) if scanned >= SCAN_MAX || page.is_full() => {
+                return Ok(page.end_at(Some(rows::id_of(id)?)));
+            }
             Some(id) => cursor = id,
         }
     }
@@ -163,15 +178,17 @@ pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
 /// Column of `LIST_ALL` and `LIST_RETRIED` that numbers the parts of the query, each with a limit of its own.
 const PART: usize = 11;
 
-/// Id below which one of the parts may have more rows than it returned.
+/// Id below which one of the parts may have more rows than it returned: a part ends by its rows or by their bytes.
 fn horizon_of(found: &[Row], wanted: usize, part: impl Fn(&Row) -> i32) -> Option<i64> {
-    let mut parts: BTreeMap<i32, (usize, i64)> = BTreeMap::new();
+    let mut parts: BTreeMap<i32, (usize, usize, i64)> = BTreeMap::new();
     for row in found {
-        let (rows, last) = parts.entry(part(row)).or_insert((0, i64::MAX));
+        let (rows, bytes, last) = parts.entry(part(row)).or_insert((0, 0, i64::MAX));
         *rows += 1;
+        *bytes += rows::large_bytes(row);
         *last = row.get::<_, i64>(0).min(*last);
     }
-    parts.into_values().filter(|(rows, _)| *rows == wanted).map(|(_, last)| last).max()
+    let may_have_more = |(rows, bytes, _): &(usize, usize, i64)| *rows == wanted || *bytes >= PAGE_BYTES_MAX;
+    parts.into_values().filter(may_have_more).map(|(_, _, last)| last).max()
 }
 
 /// Lanes that match the filter; `None`: any lane.

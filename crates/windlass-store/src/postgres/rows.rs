@@ -219,6 +219,13 @@ pub(super) fn job(row: &Row, words: &LaneKey, sharing: &mut Sharing) -> Result<J
     Ok(Job::from_parts(id, version, Arc::new(spec), progress, body, state))
 }
 
+/// Bytes of payload and body, as the lists of jobs count them.
+pub(super) fn large_bytes(row: &Row) -> usize {
+    let length =
+        |column: usize| row.try_get::<_, Option<&[u8]>>(column).ok().flatten().map_or(0, <[u8]>::len);
+    length(7) + length(10)
+}
+
 /// State and progress of a job that was never changed, which has no `moves`.
 fn untouched(
     id: JobId,

@@ -90,6 +90,7 @@ queries! {
     STARTS "starts" [INT8, INT8] planned_anew;
     CHILDREN "children" [INT8];
     FIND_ALIAS "find_alias" [BYTEA];
+    FIND_ALIASES "find_aliases" [BYTEA_ARRAY] planned_anew;
     COUNTS "counts" [];
     PAYLOAD_BYTES "payload_bytes" [];
     COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
@@ -123,10 +124,10 @@ queries! {
     RESTORE_DONE "restore_done" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
                                  BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
                                  INT8_ARRAY];
-    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
-    LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
-    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY];
-    LIST_RETRIED "list_retried" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY] planned_anew;
+    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT8];
+    LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT8];
+    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY, INT8];
+    LIST_RETRIED "list_retried" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY, INT8] planned_anew;
 }
 
 /// Statement texts with the name of the schema.

@@ -4,7 +4,7 @@ use super::Shared;
 use super::cache::RecentJobs;
 use super::rows::{COLUMNS, Parts, Rows, read_error};
 use crate::error::StoreError;
-use crate::query::{Filter, PAGE_MAX, Page, SCAN_MAX};
+use crate::query::{Filter, PAGE_MAX, Page, PageBuilder, SCAN_MAX};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::{Path, PathBuf};
@@ -118,25 +118,23 @@ fn list_known(
     limit: usize,
     most: usize,
 ) -> Result<Page, StoreError> {
+    // One transaction for the page: without, each job takes and releases the locks of the file, about 2 µs of 8.
+    let _snapshot = connection.unchecked_transaction().map_err(read_error)?;
     let mut rows = Rows::new(connection);
     let began = std::time::Instant::now();
-    let mut page = Page::default();
+    let mut page = PageBuilder::new(limit);
     for (looked_at, id) in ids.iter().enumerate() {
         if let Some(job) = rows.load(*id)?
             && filter.fits(&job)
         {
-            page.jobs.push(Arc::new(job));
+            page.push(Arc::new(job));
         }
         let more = looked_at + 1 < ids.len() || ids.len() == most;
-        if more && (page.jobs.len() == limit || began.elapsed() > SCAN_TIME_MAX) {
-            page.next = Some(*id);
-            break;
+        if more && (page.is_full() || began.elapsed() > SCAN_TIME_MAX) {
+            return Ok(page.end_at(Some(*id)));
         }
     }
-    if page.next.is_none() && ids.len() == most {
-        page.next = ids.last().copied();
-    }
-    Ok(page)
+    Ok(page.end_at(ids.last().copied().filter(|_| ids.len() == most)))
 }
 
 /// Ids scanned per statement: small enough to check the time limit often.
@@ -176,35 +174,32 @@ fn list_by_rows(
     let mut statement = connection.prepare_cached(&sql).map_err(read_error)?;
     let mut parts = Parts::new(connection);
     let began = std::time::Instant::now();
-    let mut page = Page::default();
+    let mut page = PageBuilder::new(limit);
     loop {
         let newest: i64 = newest.query_row([upper], |row| row.get(0)).map_err(read_error)?;
         if newest == 0 {
-            return Ok(page);
+            return Ok(page.end_at(None));
         }
         upper = newest.saturating_add(1);
         let lower = upper.saturating_sub(IDS_AT_ONCE as i64).max(1);
         let mut rows =
             statement.query(params![upper, lower, tenant, queue, name, states]).map_err(read_error)?;
         while let Some(row) = rows.next().map_err(read_error)? {
-            let job = parts.job(row)?;
-            if page.jobs.len() == limit {
-                page.next = page.jobs.last().map(|job: &Arc<Job>| job.id);
-                return Ok(page);
+            if page.is_full() {
+                return Ok(page.end_here());
             }
+            let job = parts.job(row)?;
             let id = job.id;
             if filter.fits(&job) {
-                page.jobs.push(Arc::new(job));
+                page.push(Arc::new(job));
             }
             if began.elapsed() > SCAN_TIME_MAX {
-                page.next = Some(id);
-                return Ok(page);
+                return Ok(page.end_at(Some(id)));
             }
         }
         upper = lower;
         if upper > 1 && began.elapsed() > SCAN_TIME_MAX {
-            page.next = u64::try_from(upper).ok().and_then(JobId::new);
-            return Ok(page);
+            return Ok(page.end_at(u64::try_from(upper).ok().and_then(JobId::new)));
         }
     }
 }

@@ -13,10 +13,11 @@ use crate::route::{Call, Examples};
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::Arc;
 use windlass_core::event::CancelRunning;
 use windlass_core::steps::STEP_NAME_BYTES_MAX;
-use windlass_core::{Event, Job, JobId, Tenant};
-use windlass_engine::VerbError;
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
+use windlass_engine::{Engine, VerbError};
 
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "now", r#"{"now":true}"#)];
 pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
@@ -117,27 +118,31 @@ pub(super) async fn undelete(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
     let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    let deleted = &call.server.state::<State>().deleted;
-    let Some(taken) = deleted.take(tenant.as_ref(), id, engine.now()) else {
-        let message = "no job with this id was deleted here within the time for which it can be brought back";
-        return Err(ApiError::coded(StatusCode::NOT_FOUND, "not_found", message));
+    let kept = take_kept(&call, tenant.as_ref(), id)?;
+    call.concerns(&kept.1.spec.tenant, Some(id));
+    let job = bring_back(&call, &engine, kept).await?;
+    let view = JobView::new(&job, reply_encoding(&call), call.hides_payloads(), engine.now());
+    reply(&call, StatusCode::OK, 512, &view)
+}
+
+/// Deleted job that is still kept, and the end of its time.
+pub(super) type KeptJob = (Timestamp, Arc<Job>);
+
+pub(super) fn take_kept(call: &Call, tenant: Option<&Tenant>, id: JobId) -> Result<KeptJob, ApiError> {
+    let kept = call.server.state::<State>().deleted.take(tenant, id, call.engine.now());
+    let message = "no job with this id was deleted here within the time for which it can be brought back";
+    kept.ok_or_else(|| ApiError::coded(StatusCode::NOT_FOUND, "not_found", message))
+}
+
+/// Brings back a deleted job; it stays kept if that is refused.
+pub(super) async fn bring_back(call: &Call, engine: &Engine, kept: KeptJob) -> Result<Arc<Job>, ApiError> {
+    let refused = match engine.undelete(&kept.1.spec.tenant, &kept.1).await {
+        Ok(Ok(job)) => return Ok(job),
+        Ok(Err(refused)) => refused.into(),
+        Err(error) => error.into(),
     };
-    call.concerns(&taken.1.spec.tenant, Some(id));
-    let answer = engine.undelete(&taken.1.spec.tenant, &taken.1).await;
-    match answer {
-        Ok(Ok(job)) => {
-            let view = JobView::new(&job, reply_encoding(&call), call.hides_payloads(), engine.now());
-            reply(&call, StatusCode::OK, 512, &view)
-        }
-        Ok(Err(refused)) => {
-            deleted.return_taken(taken);
-            Err(refused.into())
-        }
-        Err(error) => {
-            deleted.return_taken(taken);
-            Err(error.into())
-        }
-    }
+    call.server.state::<State>().deleted.return_taken(kept);
+    Err(refused)
 }
 
 /// Applies an event to the job in the path, and responds with its new state.

@@ -1,26 +1,26 @@
 //! `GET /api/v1/jobs/count` and `POST /api/v1/jobs/bulk`: counts the jobs of a search, and applies one action
 //! to all of them.
 
+mod undo;
+
 use super::list::cursor;
-use crate::audit::with_detail;
+use crate::audit::{unrecorded, with_detail};
 use crate::codec::{Nullable, Text};
-use crate::native::State;
 use crate::native::commands::run_at;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, ok};
 use crate::native::request::{Body, Params, find_id};
 use crate::native::search::{Count as Found, Search};
-use crate::native::wire::{Id, TenantText, When};
+use crate::native::wire::{Id, TenantText, Time, When};
+use crate::query::{PAGE_BYTES_MAX, job_bytes};
 use crate::route::{Call, Examples};
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::{Action, Event, Job, JobId, Queue, Tenant, Timestamp};
-use windlass_engine::{Engine, VerbError};
 
 /// Jobs per call: a commit of this size does not delay other requests. The response has a cursor to continue
 /// from.
@@ -73,7 +73,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Bulk")]
 pub(super) struct BulkAsk<'a> {
-    /// Action.
+    /// Action; `undelete` brings back deleted jobs and needs `ids`.
     pub action: BulkAction,
     /// Search words that select the jobs.
     #[serde(borrow, default)]
@@ -116,11 +116,17 @@ pub(super) enum BulkAction {
     Priority,
     Move,
     Reschedule,
+    Undelete,
 }
 
 impl BulkAction {
-    fn action(self) -> Action {
-        match self {
+    fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// Action that has to fit the state of a job; `None`: there is no job yet.
+    fn action(self) -> Option<Action> {
+        Some(match self {
             BulkAction::Retry => Action::Retry,
             BulkAction::Cancel => Action::Cancel,
             BulkAction::Run => Action::Run,
@@ -128,12 +134,13 @@ impl BulkAction {
             BulkAction::Priority => Action::Priority,
             BulkAction::Move => Action::Move,
             BulkAction::Reschedule => Action::Reschedule,
-        }
+            BulkAction::Undelete => return None,
+        })
     }
 }
 
 /// Result of an action on many jobs.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 pub(super) struct BulkDone {
     /// Number of jobs to which the action was applied.
     done: usize,
@@ -147,6 +154,12 @@ pub(super) struct BulkDone {
     count: Option<u64>,
     /// dry_run: true if there may be more, because the time limit ended the count.
     at_least: Option<bool>,
+    /// dry_run of delete: number of deleted jobs that the server keeps at most, to bring them back.
+    undo_max: Option<usize>,
+    /// delete: ids of the deleted jobs that the action undelete brings back.
+    undo: Option<Vec<Id>>,
+    /// delete: time until which it does.
+    undo_until: Option<Time>,
 }
 
 /// Refusal.
@@ -180,93 +193,125 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
     let ask: BulkAsk<'_> = body.read()?;
     let now = call.engine.now();
     let events = events(&ask, now)?;
-    let mut done = BulkDone {
-        done: 0,
-        refused: 0,
-        errors: Vec::new(),
-        next: Nullable(None),
-        count: None,
-        at_least: None,
-    };
+    let mut done = BulkDone::default();
     if ask.dry_run {
         let count = counted(&call, &ask).await?;
         (done.count, done.at_least) = (Some(count.jobs), Some(count.at_least));
-        return ok(&call, &done);
+        done.undo_max = (ask.action == BulkAction::Delete).then(|| undo::kept_max(&call));
+        return Ok(unrecorded(ok(&call, &done)?));
     }
-    let (jobs, next) = selected(&call, &ask).await?;
-    let asked = ask.ids.as_ref().map_or(jobs.len(), Vec::len);
-    (done.refused, done.next) = (asked - jobs.len(), cursor(next));
-    let mut fitting = Vec::new();
-    for job in jobs {
-        match check(&call, &ask, &job, now) {
-            Ok(()) => fitting.push(job),
-            Err(error) => done.add(job.id, Err(error)),
-        }
+    if ask.action == BulkAction::Undelete {
+        return undo::undelete(&call, &ask).await;
     }
+    let fitting = selected(&call, &ask, now, &mut done).await?;
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    let words =
-        ask.search.as_deref().map_or_else(|| format!("{asked} ids"), |words| format!("search {words:?}"));
-    let action = format!("{:?}", ask.action).to_lowercase();
-    let groups = by_tenant(&fitting);
-    let is_of_many = groups.len() > 1;
-    for (tenant, ids) in groups {
+    let words = match &ask.search {
+        Some(words) => format!("search {:?}", &**words),
+        None => format!("{} ids", ask.ids.as_ref().map_or(0, Vec::len)),
+    };
+    let action = ask.action.word();
+    let is_of_many = fitting.len() > 1;
+    for (tenant, jobs) in fitting {
         call.concerns(&tenant, None);
-        let answers = match ask.action {
-            BulkAction::Delete => delete(&call, &engine, &tenant, &ids).await?,
-            _ => engine.apply_in_turn(&tenant, &ids, &events).await?,
-        };
-        if is_of_many {
-            let refused = answers.iter().filter(|answer| answer.is_err()).count();
-            call.has_done(format!("{action}, {words}: {} done, {refused} refused", answers.len() - refused));
+        let (done_before, refused_before) = (done.done, done.refused);
+        for ids in parts(&jobs) {
+            let answers = match ask.action {
+                BulkAction::Delete => undo::delete(&call, &engine, &tenant, &ids, &mut done).await?,
+                _ => engine.apply_in_turn(&tenant, &ids, &events).await?,
+            };
+            ids.into_iter()
+                .zip(answers)
+                .for_each(|(id, answer)| done.add(id, answer.map_err(ApiError::from)));
         }
-        ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer.map_err(ApiError::from)));
+        if is_of_many {
+            let (changed, refused) = (done.done - done_before, done.refused - refused_before);
+            call.has_done(format!("{action}, {words}: {changed} done, {refused} refused"));
+        }
     }
     let detail = format!("{action}, {words}: {} done, {} refused", done.done, done.refused);
     Ok(with_detail(ok(&call, &done)?, None, detail))
 }
 
-/// Deletes jobs, and keeps them for a while so that it can be undone.
-async fn delete(
-    call: &Call,
-    engine: &Engine,
-    tenant: &Tenant,
-    ids: &[JobId],
-) -> Result<Vec<Result<(), VerbError>>, ApiError> {
-    let answers = engine.delete(tenant, ids).await?;
-    let (deleted, now) = (&call.server.state::<State>().deleted, engine.now());
-    let keep = |job: Option<Arc<Job>>| {
-        if let Some(job) = job {
-            deleted.keep(job, now);
-        }
-    };
-    Ok(answers.into_iter().map(|answer| answer.map(keep)).collect())
+/// Job to which the action fits.
+struct Candidate {
+    id: JobId,
+    bytes: usize,
 }
 
-/// Jobs of one call, and the cursor of the next.
-async fn selected(call: &Call, ask: &BulkAsk<'_>) -> Result<(Vec<Arc<Job>>, Option<JobId>), ApiError> {
+type Candidates = BTreeMap<Tenant, Vec<Candidate>>;
+
+/// Jobs of one call to which the action fits; the others are refused, and `done` has the cursor of the next call. The
+/// jobs themselves are not held: a thousand of them may be large.
+async fn selected(
+    call: &Call,
+    ask: &BulkAsk<'_>,
+    now: Timestamp,
+    done: &mut BulkDone,
+) -> Result<Candidates, ApiError> {
+    let mut fitting = Candidates::new();
+    let mut sort = |job: &Job, done: &mut BulkDone| match check(call, ask, job, now) {
+        Ok(()) => {
+            let candidate = Candidate { id: job.id, bytes: job_bytes(job) };
+            fitting.entry(job.spec.tenant.clone()).or_default().push(candidate);
+        }
+        Err(error) => done.add(job.id, Err(error)),
+    };
     match (&ask.search, &ask.ids) {
         (Some(words), None) => {
             let search = search(call, words, ask.tenant.as_deref())?;
             let before = ask.cursor.as_deref().and_then(|id| id.parse().ok()).and_then(JobId::new);
             let page = search.page(&call.engine, before, BULK_MAX).await?;
-            Ok((page.jobs, page.next))
+            page.jobs.iter().for_each(|job| sort(job, done));
+            done.next = cursor(page.next);
         }
-        (None, Some(ids)) => Ok((named(call, ids, ask.tenant.as_deref()).await?, None)),
-        _ => Err(ApiError::bad_request("send either `ids` or `search`")),
+        (None, Some(ids)) => {
+            for Id(id) in few(ids)? {
+                match find_id(call, *id, ask.tenant.as_deref()).await? {
+                    Some((_, job)) => sort(&job, done),
+                    None => done.refused += 1,
+                }
+            }
+        }
+        _ => return Err(ApiError::bad_request("send either `ids` or `search`")),
     }
+    Ok(fitting)
+}
+
+/// Parts in which the jobs of a tenant are changed: a transaction holds its jobs in memory.
+fn parts(jobs: &[Candidate]) -> Vec<Vec<JobId>> {
+    let (mut parts, mut bytes): (Vec<Vec<JobId>>, usize) = (Vec::new(), 0);
+    for job in jobs {
+        match parts.last_mut() {
+            Some(part) if bytes < PAGE_BYTES_MAX => part.push(job.id),
+            _ => {
+                parts.push(vec![job.id]);
+                bytes = 0;
+            }
+        }
+        bytes += job.bytes;
+    }
+    parts
 }
 
 async fn counted(call: &Call, ask: &BulkAsk<'_>) -> Result<Found, ApiError> {
     match (&ask.search, &ask.ids) {
         (Some(words), None) => Ok(search(call, words, ask.tenant.as_deref())?.count(&call.engine).await?),
-        _ => Ok(Found { jobs: selected(call, ask).await?.0.len() as u64, at_least: false }),
+        (None, Some(ids)) => {
+            let mut jobs = 0;
+            for Id(id) in few(ids)? {
+                jobs += u64::from(find_id(call, *id, ask.tenant.as_deref()).await?.is_some());
+            }
+            Ok(Found { jobs, at_least: false })
+        }
+        _ => Err(ApiError::bad_request("send either `ids` or `search`")),
     }
 }
 
 /// Reason why a job is left out, if there is one.
 fn check(call: &Call, ask: &BulkAsk<'_>, job: &Job, now: Timestamp) -> Result<(), ApiError> {
-    let action = ask.action.action();
-    if !action.fits(job, now) {
+    if let Some(action) = ask.action.action()
+        && !action.fits(job, now)
+    {
         let (action, state) = (action.as_str(), job.state_word(now));
         let message = format!("`{action}` does not fit a job that is {state}");
         return Err(ApiError::coded(StatusCode::CONFLICT, "wrong_state", message));
@@ -289,6 +334,7 @@ fn events(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Vec<Event>, ApiError> {
         BulkAction::Cancel => vec![Event::Cancel { running: CancelRunning::Ask, failed_too: false }],
         BulkAction::Run => vec![Event::Run { at, force: false }],
         BulkAction::Delete => vec![Event::Delete],
+        BulkAction::Undelete => Vec::new(),
         BulkAction::Priority => vec![update(Patch { priority: ask.priority, ..Patch::default() })],
         BulkAction::Move => moved.into_iter().collect(),
         BulkAction::Reschedule => vec![update(Patch { run_at: Some(at), ..Patch::default() })],
@@ -320,28 +366,24 @@ fn check_fields(ask: &BulkAsk<'_>) -> Result<(), ApiError> {
         _ if has_time => Some("`run_at` and `delay_ms` are for the actions reschedule, retry and run"),
         _ => None,
     });
+    let needs = needs.or(match (ask.action, &ask.search, &ask.ids) {
+        (BulkAction::Undelete, Some(_), _) | (BulkAction::Undelete, _, None) => {
+            Some("the action undelete needs `ids`, and takes no `search`")
+        }
+        (BulkAction::Undelete, ..) if ask.dry_run => Some("`dry_run` is not for the action undelete"),
+        _ => None,
+    });
     needs.or(refuses).map_or(Ok(()), |message| Err(ApiError::bad_request(message)))
 }
 
-async fn named(call: &Call, ids: &[Id], tenant: Option<&str>) -> Result<Vec<Arc<Job>>, ApiError> {
-    if ids.len() > BULK_MAX {
-        return Err(ApiError::bad_request(format!(
-            "too many ids; the maximum is {BULK_MAX}, send several calls"
-        )));
+/// Ids of a call, unless there are too many.
+fn few(ids: &[Id]) -> Result<&[Id], ApiError> {
+    match ids.len() {
+        count if count > BULK_MAX => {
+            Err(ApiError::bad_request(format!("too many ids; the maximum is {BULK_MAX}, send several calls")))
+        }
+        _ => Ok(ids),
     }
-    let mut jobs = Vec::with_capacity(ids.len());
-    for Id(id) in ids {
-        jobs.extend(find_id(call, *id, tenant).await?.map(|(_, job)| job));
-    }
-    Ok(jobs)
-}
-
-fn by_tenant(jobs: &[Arc<Job>]) -> BTreeMap<Tenant, Vec<JobId>> {
-    let mut groups: BTreeMap<Tenant, Vec<JobId>> = BTreeMap::new();
-    for job in jobs {
-        groups.entry(job.spec.tenant.clone()).or_default().push(job.id);
-    }
-    groups
 }
 
 #[cfg(test)]
@@ -377,8 +419,31 @@ mod tests {
             (r#""delete","delay_ms":5"#, "`run_at` and `delay_ms` are for"),
             (r#""reschedule","delay_ms":5,"run_at":7"#, "cannot be combined"),
             (r#""reschedule","delay_ms":-5"#, "negative"),
+            (r#""undelete""#, "needs `ids`"),
+            (r#""undelete","ids":[1]"#, "takes no `search`"),
         ] {
             assert!(asked(rest).unwrap_err().contains(part), "{rest}");
+        }
+    }
+
+    #[test]
+    fn large_jobs_are_changed_in_several_parts() {
+        let of = |sizes: &[usize]| {
+            let job = |(index, bytes): (usize, &usize)| Candidate {
+                id: JobId::new(index as u64 + 1).unwrap(),
+                bytes: *bytes,
+            };
+            let jobs: Vec<Candidate> = sizes.iter().enumerate().map(job).collect();
+            parts(&jobs).iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        let half = PAGE_BYTES_MAX / 2;
+        for (sizes, expected) in [
+            (vec![], vec![]),
+            (vec![10; 1_000], vec![1_000]),
+            (vec![half; 5], vec![2, 2, 1]),
+            (vec![3 * half, 1, half, half, 1], vec![1, 3, 1]),
+        ] {
+            assert_eq!(of(&sizes), expected, "{sizes:?}");
         }
     }
 }

@@ -46,7 +46,9 @@ fn a_key_that_does_not_exist_is_refused_with_the_keys_there_are() {
     ] {
         let error = parse(text).unwrap_err();
         assert_eq!((error.status.as_u16(), error.code), (400, "bad_request"), "{text}");
-        for part in [&format!("`{key}`"), "state, queue,", "args.PATH", "age>", &format!("\"{text}\"")] {
+        for part in
+            [&format!("`{key}`"), "state, queue,", "args.PATH", "age>", "ended<", &format!("\"{text}\"")]
+        {
             assert!(error.message.contains(part), "{part}: {}", error.message);
         }
     }
@@ -72,7 +74,12 @@ fn states_go_to_the_store_and_those_that_depend_on_the_time_are_looked_at_here()
 
 #[test]
 fn mistakes_are_named() {
-    for (text, part) in [("state:lost", "lost"), ("age>soon", "soon"), (&"x ".repeat(51), "50")] {
+    for (text, part) in [
+        ("state:lost", "lost"),
+        ("age>soon", "age>1h"),
+        ("ended<soon", "ended<30m"),
+        (&"x ".repeat(51), "50"),
+    ] {
         let error = parse(text).unwrap_err();
         assert!(error.message.contains(part), "{}", error.message);
     }
@@ -141,6 +148,7 @@ fn a_search_is_told_again_without_its_states() {
         ("", ""),
         ("state:failed queue:q", "queue:q "),
         ("queue:\"a b\" age>1h 7", "queue:\"a b\" age>1h 7 "),
+        ("ended<1h state:failed", "ended<1h "),
         ("args.to:ann word \"state:x\"", "args.to:ann \"word\" \"state:x\" "),
     ] {
         assert_eq!(without_states(text), expected, "{text}");

@@ -21,9 +21,10 @@ const PAGE: usize = 1000;
 /// List and search jobs, newest first; act on all jobs found
 ///
 /// Search terms: state:failed, queue:mail, name:GLOB, tag:TAG, id:42, alias:NAME, error:TEXT or error:GLOB (the last error),
-/// class:GLOB (its class), args.user_id:42 (a value in the payload), worker:NAME, age>1h and age<5m. A job must match all
-/// terms. Any other word is searched for in the payload; an unknown key is an error. Quotes keep words together:
-/// 'queue:"mail out"'. The search box of the web UI accepts the same terms.
+/// class:GLOB (its class), args.user_id:42 (a value in the payload), worker:NAME, age>1h and age<5m (since the push),
+/// ended<1h and ended>1d (since the end of the last run). A job must match all terms. Any other word is searched for in
+/// the payload; an unknown key is an error. Quotes keep words together: 'queue:"mail out"'. The search box of the web UI
+/// accepts the same terms.
 ///
 /// An action such as --retry counts the jobs that match and asks before it changes them; --yes skips the question. At the
 /// end it says how many were changed, and why others were not; the exit code is then 1.
@@ -33,6 +34,7 @@ Examples:
   windlass jobs
   windlass jobs state:failed name:mail* ann@example.org
   windlass jobs args.user_id:42 'age>1h'
+  windlass jobs 'state:failed ended<1h'
   windlass jobs --queue reports --state ready,running --json
   windlass jobs state:failed --all --json | jq .id
   windlass jobs 'state:failed error:SMTP*' --retry

@@ -67,6 +67,42 @@ fn deleted_jobs_come_back_with_undo() {
 }
 
 #[test]
+fn a_deletion_of_all_matches_is_undone_and_says_before_if_it_cannot_be() {
+    let server = Server::start(&[]);
+    push(&server, json!({"jobs": (0..1_500).map(|_| json!({"name": "mail"})).collect::<Vec<_>>()}));
+    let browser = Browser::open();
+    browser.go(&page(&server, "jobs?search=queue%3Adefault"));
+    browser.until_shows("#found", "1,500 jobs");
+    browser.click("#pick-matches");
+    browser.click("[data-action=delete]");
+    browser.until_shows("#ask-count", "Delete: all 1,500 jobs matching queue:default?");
+    browser.until_shows("#ask-undo", "Undo is offered");
+    browser.click("#ask-yes");
+    browser.until_shows(".toasts", "1,500 deleted");
+    browser.until_shows("#found", "0 jobs");
+    browser.click("[data-offer=Undo]");
+    browser.until_shows(".toasts", "1,500 jobs restored");
+    browser.until_shows("#found", "1,500 jobs");
+    // With more jobs than the server keeps, or if it keeps none, the question says so.
+    let many: Vec<Value> = (0..9_000).map(|_| json!({"name": "mail"})).collect();
+    push(&server, json!({"jobs": many}));
+    browser.until_shows("#found", "10,500 jobs");
+    browser.click("#pick-matches");
+    browser.click("[data-action=delete]");
+    browser.until_shows("#ask-undo", "This can't be undone: the server keeps only 10,000 deleted jobs.");
+    let server = Server::start(&["--set", "native.undo_delete_s=0"]);
+    push(&server, json!({"name": "mail"}));
+    browser.go(&page(&server, "jobs"));
+    browser.until_shows("#found", "1 job");
+    browser.click("#pick-all");
+    browser.click("[data-action=delete]");
+    browser.until_shows("#ask-undo", "This can't be undone.");
+    browser.click("#ask-yes");
+    browser.until_shows(".toasts", "1 deleted");
+    assert_eq!(browser.count("[data-offer=Undo]"), 0);
+}
+
+#[test]
 fn a_job_is_cloned_as_it_is_or_into_the_form() {
     let server = Server::start(&[]);
     push(

@@ -74,6 +74,21 @@ fn chips_count_the_jobs_of_each_state_and_keep_the_rest_of_the_search() {
 }
 
 #[test]
+fn the_chip_for_recent_failures_goes_by_the_time_of_the_failure() {
+    let server = Server::start(&[]);
+    failed(&server, 2, "mail");
+    let browser = Browser::open();
+    browser.go(&page(&server, "jobs?search=queue%3Adefault"));
+    browser.click("[data-chip='failed in the last hour']");
+    browser.until_shows("#found", "2 jobs");
+    let hash = browser.js("decodeURIComponent(location.hash.replaceAll('+', ' '))");
+    assert_eq!(hash, "#/jobs?search=state:failed queue:default ended<1h");
+    browser.until(
+        "document.querySelector(\"[data-chip='failed in the last hour']\").getAttribute('aria-current') === 'true'",
+    );
+}
+
+#[test]
 fn a_column_of_tenants_is_shown_only_where_tenants_differ() {
     let server = Server::start(&[]);
     push(&server, json!({"name": "a"}));
