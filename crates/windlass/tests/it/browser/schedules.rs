@@ -37,6 +37,28 @@ fn a_schedule_shows_its_last_run_and_is_paused_run_and_edited() {
 }
 
 #[test]
+fn schedules_need_no_scrolling_sideways_on_a_phone() {
+    let server = Server::start(&[]);
+    let rules = ["TZ=Europe/Berlin 0 9 * * MON-FRI", "every 1h30m", "30 6 1,15 * *"];
+    for (name, rule) in ["report.monthly-statement", "tick", "billing.close_period"].into_iter().zip(rules) {
+        push(&server, json!({"name": name, "repeat": rule, "retry": 1, "run_at": 1_000}));
+    }
+    for job in claim(&server, json!({"worker": "w-1", "limit": 3})) {
+        let failure =
+            json!({"outcome": "fail", "class": "SMTPServerDisconnected", "message": "Connection closed"});
+        settle(&server, &[job], failure);
+    }
+    let browser = Browser::looking(PHONE);
+    browser.go(&page(&server, "schedules"));
+    browser.until_shows("main tbody", "SMTPServerDisconnected");
+    let over = browser.js(
+        "Math.max(...[...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth - e.clientWidth))",
+    );
+    assert!(over.as_i64().unwrap() <= 0, "{over} pixels too wide");
+    browser.picture("schedules-phone");
+}
+
+#[test]
 fn a_queue_says_how_long_it_keeps_jobs_and_is_told_otherwise() {
     let server = Server::start(&[]);
     push(&server, json!({"name": "mail", "queue": "out"}));
