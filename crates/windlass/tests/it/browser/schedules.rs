@@ -43,14 +43,15 @@ fn schedules_need_no_scrolling_sideways_on_a_phone() {
     for (name, rule) in ["report.monthly-statement", "tick", "billing.close_period"].into_iter().zip(rules) {
         push(&server, json!({"name": name, "repeat": rule, "retry": 1, "run_at": 1_000}));
     }
-    for job in claim(&server, json!({"worker": "w-1", "limit": 3})) {
-        let failure =
-            json!({"outcome": "fail", "class": "SMTPServerDisconnected", "message": "Connection closed"});
-        settle(&server, &[job], failure);
-    }
+    let claimed = claim(&server, json!({"worker": "w-1", "limit": 3}));
+    let failure =
+        json!({"outcome": "fail", "class": "SMTPServerDisconnected", "message": "Connection closed"});
+    settle(&server, &claimed[..2], failure);
+    settle(&server, &claimed[2..], json!({"outcome": "finish"}));
     let browser = Browser::looking(PHONE);
     browser.go(&page(&server, "schedules"));
-    browser.until_shows("main tbody", "SMTPServerDisconnected");
+    browser.until_shows("main tbody", "failed");
+    browser.until_shows("main tbody", "completed");
     let over = browser.js(
         "Math.max(...[...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth - e.clientWidth))",
     );
