@@ -59,6 +59,9 @@ pub struct StepRecord {
     /// The time of a wait came before its signal or the end of the children.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// Generation in which it was kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +193,7 @@ impl Steps {
                 started_at: step.started_at.map(|at| at.min(now)),
                 at: now,
                 timed_out: false,
+                generation: self.generation,
             }));
         }
         Ok(())
@@ -225,8 +229,9 @@ impl Steps {
             Woken::BySignal(signal) => Some(signal.payload.clone()),
             Woken::ByTime | Woken::ByRequest | Woken::ByChildren => None,
         };
-        let started_at = Some(wait.since);
-        self.kept.push(Arc::new(StepRecord { name, kind, result, started_at, at: now, timed_out }));
+        let (started_at, generation) = (Some(wait.since), self.generation);
+        let step = StepRecord { name, kind, result, started_at, at: now, timed_out, generation };
+        self.kept.push(Arc::new(step));
     }
 
     /// Ends a wait without an outcome.

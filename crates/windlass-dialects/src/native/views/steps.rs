@@ -40,6 +40,8 @@ pub(super) struct StepView<'a> {
     at: Time,
     /// True if the time of the wait came before its signal or the end of the children.
     timed_out: Option<bool>,
+    /// Generation in which it was kept; missing: the first.
+    generation: Option<u32>,
 }
 
 /// Kind of a step.
@@ -62,6 +64,7 @@ impl<'a> StepView<'a> {
             started_at: step.started_at.map(Time::from),
             at: step.at.into(),
             timed_out: step.timed_out.then_some(true),
+            generation: Some(step.generation).filter(|generation| *generation > 0),
         }
     }
 }
