@@ -1,0 +1,81 @@
+// A server that goes away: no job fails because of it.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { dev } from "../dist/index.js";
+import { api, application, deferred, until, working } from "./helpers.mjs";
+
+async function fixture(t) {
+  const server = await dev();
+  t.after(() => server.stop());
+  return { server, ...application(t, server.url) };
+}
+
+test("a job that ends while the server is down is reported when it is back", async (t) => {
+  const { server, app, lines } = await fixture(t);
+  const begun = deferred();
+  const go = deferred();
+  let runs = 0;
+  const patient = app.task("patient", { retry: 1 }, async () => {
+    runs += 1;
+    begun.resolve();
+    await go.promise;
+    return "survived";
+  });
+  working(t, app);
+  const job = await patient.push();
+  await begun.promise;
+  await server.kill();
+  go.resolve();
+  await until(() => lines.some((line) => line.includes("retrying")), "the outage");
+  await server.start();
+  assert.equal(await job.wait({ timeout: "30s" }), "survived");
+  assert.equal(runs, 1);
+  const { body } = await api(server.url, "GET", `/jobs/${job.id}`);
+  assert.deepEqual([body.state, body.attempts, body.errors], ["completed", 1, undefined]);
+});
+
+test("a step that ends while the server is down is kept when it is back", async (t) => {
+  const { server, app } = await fixture(t);
+  const begun = deferred();
+  const go = deferred();
+  let charges = 0;
+  const order = app.task("order", { retry: 1 }, async (_, ctx) => {
+    const charge = await ctx.step("charge", async () => {
+      charges += 1;
+      begun.resolve();
+      await go.promise;
+      return "charged";
+    });
+    await ctx.sleep("1ms");
+    return charge;
+  });
+  working(t, app);
+  const job = await order.push();
+  await begun.promise;
+  await server.kill();
+  go.resolve();
+  await server.start();
+  assert.equal(await job.wait({ timeout: "30s" }), "charged");
+  assert.equal(charges, 1);
+});
+
+test("a push made while the server is down is made when it is back, once", async (t) => {
+  const { server, app } = await fixture(t);
+  await server.kill();
+  const pushing = app.push("later", { n: 1 });
+  await server.start();
+  const job = await pushing;
+  assert.deepEqual((await job.get()).payload, { n: 1 });
+  const { body } = await api(server.url, "GET", "/jobs/count?search=name:later");
+  assert.equal(body.count, 1);
+});
+
+test("a worker that starts before the server works when it is there", async (t) => {
+  const { server, app } = await fixture(t);
+  app.cron("early", "every 1h", async () => "ran");
+  await server.kill();
+  working(t, app);
+  await server.start();
+  const job = await until(async () => (await api(server.url, "GET", "/schedules")).body.jobs[0], "the schedule");
+  await until(async () => (await api(server.url, "GET", `/schedules/${job.id}/turns`)).body.turns[0]?.outcome === "completed", "its turn");
+});
