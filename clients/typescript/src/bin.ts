@@ -4,9 +4,10 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import type { Windlass, WorkOptions } from "./app.js";
 
-const USAGE = `Usage: windlass-worker MODULE[:EXPORT] [options]
+const USAGE = `Usage: windlass-worker MODULE[:EXPORT] [MODULE]… [options]
 
-Works on the tasks of an application. MODULE exports it as \`app\`, as the default, or as EXPORT.
+Works on the tasks of an application. The first module exports it as \`app\`, as the default, or as EXPORT; further modules
+register tasks.
 
   --concurrency N   jobs that run at the same time (10)
   --lease TIME      lease without a heartbeat, such as 30s
@@ -34,7 +35,7 @@ async function main(): Promise<void> {
   });
   if (values.help === true) return console.log(USAGE);
   const [target, ...more] = positionals;
-  if (target === undefined || more.length > 0) throw new UsageError("give one module");
+  if (target === undefined) throw new UsageError("give a module");
   const options: WorkOptions = {};
   if (values.concurrency !== undefined) options.concurrency = Number(values.concurrency);
   if (values.lease !== undefined) options.lease = values.lease;
@@ -42,6 +43,7 @@ async function main(): Promise<void> {
   if (values.queue !== undefined) options.queues = values.queue;
   if (values.worker !== undefined) options.worker = values.worker;
   const app = await load(target);
+  for (const path of more) await import(pathToFileURL(resolve(path)).href);
   await app.work(options);
 }
 

@@ -1,6 +1,6 @@
 import { backoffMs, pause, turn } from "./backoff.js";
 import type { Client } from "./client.js";
-import { Cancelled, errorOf, isOutage, LeaseLost, NotFound, WindlassError } from "./errors.js";
+import { Cancelled, errorOf, isOutage, LeaseLost, WindlassError } from "./errors.js";
 import { NoteSender } from "./notes.js";
 import { Run, type Surroundings } from "./run.js";
 import type { Definition } from "./task.js";
@@ -104,7 +104,9 @@ export class Worker {
         continue;
       }
       try {
-        const claimed = await this.#settleAndClaim(free, mayWait ? WAIT_MS : 0);
+        // A call with reports does not wait: its answer says which reports were accepted.
+        const waitMs = mayWait && this.#reports.length === 0 ? WAIT_MS : 0;
+        const claimed = await this.#settleAndClaim(free, waitMs);
         if (outages > 0) this.#settings.log(`connected to ${this.#client.server} again`);
         outages = 0;
         mayWait = claimed < free;
@@ -139,8 +141,8 @@ export class Worker {
   #start(job: ClaimedJob): void {
     const definition = this.#definitions.get(job.name) as Definition;
     const run = new Run(job, definition, this.#around);
-    // The same job again: its lease had expired without notice here.
-    this.#running.get(job.id)?.stop(new LeaseLost("the job was claimed again", { code: "lease_lost", status: 409 }));
+    const before = this.#running.get(job.id);
+    if (before !== undefined) this.#lost(before, "the lease is lost: the job was claimed again");
     this.#running.set(job.id, run);
     run.start();
   }
@@ -271,10 +273,13 @@ export class Worker {
     if (entry.cancel === true) run.stop(new Cancelled());
     if (entry.ok) return;
     const error = errorOf(409, { error: entry.error });
-    if (error instanceof LeaseLost || error instanceof NotFound || error.code === "not_found") {
-      this.#settings.log(`job ${run.job.id} (${run.job.name}): ${error.message}`);
-      run.stop(error instanceof LeaseLost ? error : new LeaseLost(error.message, { code: "lease_lost", status: 409 }));
-    }
+    if (error instanceof LeaseLost || error.code === "not_found") this.#lost(run, error.message);
+  }
+
+  #lost(run: Run, why: string): void {
+    if (run.reason instanceof LeaseLost) return;
+    this.#settings.log(`job ${run.job.id} (${run.job.name}): ${why}`);
+    run.stop(new LeaseLost(why, { code: "lease_lost", status: 409 }));
   }
 
   /** Waits for the running jobs, at most the grace, then releases them and sends the last reports. */

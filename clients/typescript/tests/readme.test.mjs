@@ -41,8 +41,9 @@ after(() => rm(folder, { recursive: true, force: true }));
 const run = (name) => promisify(execFile)(process.execPath, [join(folder, name)], { env: { ...process.env, WINDLASS_SERVER: at.url }, timeout: 60_000 });
 
 /** Starts `windlass-worker` and ends it with the test. */
-function worker(t, module) {
-  const args = [join(root, "dist", "bin.js"), join(folder, module), "--concurrency", "20", "--worker", "readme"];
+function worker(t, ...modules) {
+  const paths = modules.map((module) => join(folder, module));
+  const args = [join(root, "dist", "bin.js"), ...paths, "--concurrency", "20", "--worker", "readme"];
   const child = spawn(process.execPath, args, { env: { ...process.env, WINDLASS_SERVER: at.url }, stdio: ["ignore", "inherit", "inherit"] });
   const ended = once(child, "exit");
   t.after(async () => {
@@ -61,7 +62,7 @@ test("the application and the producer of the README work with windlass-worker",
 });
 
 test("the order of the README goes through its steps", async (t) => {
-  worker(t, "order.js:app").child.ref();
+  worker(t, "app.js", "order.js");
   const { app } = application(t, at.url);
   const job = await app.push("order", { total: 7, items: ["lamp", "chair"] });
   await until(async () => (await job.get()).wait?.signal === "approval", "the wait for the approval");
