@@ -15,7 +15,23 @@ const CHILDREN_LISTED_MAX = 1_000;
 export type Results<C extends readonly Call[]> = { -readonly [I in keyof C]: C[I] extends Call<infer R> ? R : never };
 
 /** Outcome of one child of `ctx.allSettled`. */
-export type Settled<R> = { status: "fulfilled"; value: R } | { status: "rejected"; reason: Error };
+export type Settled<R> = Fulfilled<R> | Rejected;
+
+/** Child that is completed. */
+export interface Fulfilled<R> {
+  /** Tells the two outcomes apart. */
+  status: "fulfilled";
+  /** Result of the child. */
+  value: R;
+}
+
+/** Child that failed or was cancelled. */
+export interface Rejected {
+  /** Tells the two outcomes apart. */
+  status: "rejected";
+  /** Failure of the child. */
+  reason: Error;
+}
 
 /** Job that runs now, with its durable steps. The second argument of a handler. */
 export class Context {

@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 export { Windlass, type CronOptions, type WindlassOptions, type WorkOptions } from "./app.js";
-export { Context, type Results, type Settled } from "./context.js";
+export { Context, type Fulfilled, type Rejected, type Results, type Settled } from "./context.js";
 export { dev, DevServer, type DevOptions } from "./dev.js";
 export type { Duration } from "./duration.js";
 export {
@@ -34,6 +34,11 @@ export {
   Call,
   Task,
   type Backoff,
+  type FixedBackoff,
+  type GrowingBackoff,
+  type Keep,
+  type RetryOptions,
+  type SqlRows,
   type Handler,
   type KeepFor,
   type PushArgs,
@@ -42,5 +47,5 @@ export {
   type SqlClient,
   type TaskOptions,
 } from "./task.js";
-export { Testing, type Named, type TestingOptions, type TestJob } from "./testing.js";
+export { Testing, type Named, type TestingOptions, type TestJob, type TestProgress } from "./testing.js";
 export type { JobId, JobView, ResultView } from "./wire.js";

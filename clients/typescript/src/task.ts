@@ -6,10 +6,46 @@ import * as otel from "./otel.js";
 import type { Windlass } from "./app.js";
 
 /** Delay before the next attempt: none, the same each time, or growing from `base` up to `cap`. */
-export type Backoff = "none" | { fixed: Duration } | { base: Duration; cap?: Duration; jitterPercent?: number };
+export type Backoff = "none" | FixedBackoff | GrowingBackoff;
+
+/** Constant delay. */
+export interface FixedBackoff {
+  /** Delay before each further attempt. */
+  fixed: Duration;
+}
+
+/** Delay that doubles after each failure. */
+export interface GrowingBackoff {
+  /** First delay. */
+  base: Duration;
+  /** Longest delay. */
+  cap?: Duration;
+  /** Random addition to the delay, as a percentage. */
+  jitterPercent?: number;
+}
 
 /** Retry policy: total number of attempts, or the whole policy. */
-export type RetryPolicy = number | { maxAttempts?: number | null; backoff?: Backoff; giveUpAfter?: Duration };
+export type RetryPolicy = number | RetryOptions;
+
+/** Whole retry policy. */
+export interface RetryOptions {
+  /** Total number of attempts, the first included; null: no bound; 10 if omitted. */
+  maxAttempts?: number | null;
+  /** Delay before the next attempt; from 1 s, doubled each time, if omitted. */
+  backoff?: Backoff;
+  /** No attempt starts later than this after the push. */
+  giveUpAfter?: Duration;
+}
+
+/** Retention after each kind of end. */
+export interface Keep {
+  /** After completion; one hour if omitted. */
+  completed?: KeepFor;
+  /** After failure; for ever if omitted. */
+  failed?: KeepFor;
+  /** After cancellation; seven days if omitted. */
+  cancelled?: KeepFor;
+}
 
 /** Retention of a settled job: a duration, 0 to delete it at once, or `"ever"`. */
 export type KeepFor = Duration | "ever";
@@ -27,7 +63,7 @@ export interface PushOptions {
   /** Second id, chosen by the caller. */
   alias?: string;
   /** Retention after the end. */
-  keep?: { completed?: KeepFor; failed?: KeepFor; cancelled?: KeepFor };
+  keep?: Keep;
   /** Delay before the first run. */
   delay?: Duration;
   /** Time of the first run. */
@@ -60,7 +96,13 @@ export type Handler<P, R> = (payload: P, ctx: Context) => R | Promise<R>;
 /** Client of `pg`, or another one with the same `query`. */
 export interface SqlClient {
   /** Runs a statement with parameters. */
-  query(text: string, values: unknown[]): Promise<{ rows: unknown[] }>;
+  query(text: string, values: unknown[]): Promise<SqlRows>;
+}
+
+/** Answer to a statement. */
+export interface SqlRows {
+  /** Rows as objects. */
+  rows: unknown[];
 }
 
 /** Arguments of a push: the payload may be omitted if the handler does not need it. */
@@ -249,7 +291,7 @@ function backoffField(backoff: Backoff): unknown {
   return { base_ms: milliseconds(base), cap_ms: cap === undefined ? undefined : milliseconds(cap), jitter_percent: jitterPercent };
 }
 
-function keepField(keep: NonNullable<PushOptions["keep"]>): unknown {
+function keepField(keep: Keep): unknown {
   const ms = (time: KeepFor | undefined) => (time === undefined || time === "ever" ? time : milliseconds(time));
   return { completed_ms: ms(keep.completed), failed_ms: ms(keep.failed), cancelled_ms: ms(keep.cancelled) };
 }

@@ -5,7 +5,7 @@ import { WaitTimeout } from "./errors.js";
 import { Memory, type MemoryJob, type NewJob, type SettleReport } from "./memory.js";
 import { NoteSender } from "./notes.js";
 import { Run, type Middleware, type Surroundings } from "./run.js";
-import type { Definition } from "./task.js";
+import type { Definition, Task } from "./task.js";
 import { isSettled, type ExtendedEntry, type JobId, type JobView, type PushAnswer, type ResultView, type StepAnswer } from "./wire.js";
 
 /** Options of `app.testing()`. */
@@ -44,11 +44,19 @@ export interface TestJob {
   /** Lines of its log. */
   log: string[];
   /** Last progress. */
-  progress: { percent: number; note?: string } | undefined;
+  progress: TestProgress | undefined;
+}
+
+/** Progress of a job. */
+export interface TestProgress {
+  /** Percent done. */
+  percent: number;
+  /** Note for people. */
+  note?: string;
 }
 
 /** Task whose jobs are looked for. */
-export type Named = string | { readonly name: string };
+export type Named = string | Pick<Task<never, unknown>, "name">;
 
 /** Application without a server: jobs are in memory, and time moves only by `advance()`. */
 export class Testing implements Backend {

@@ -76,21 +76,33 @@ export interface StepAnswer {
 
 /** Outcome of a job, or its current state. */
 export interface ResultView {
+  /** Id of the job. */
   id: number;
+  /** State of the job. */
   state: string;
+  /** Result, if it is JSON. */
   result?: unknown;
+  /** Result in base64, if it is not JSON. */
   result_base64?: string;
+  /** Error value of the last failed attempt. */
   error?: unknown;
+  /** Message of the last failed attempt. */
   message?: string;
+  /** Class of the error of the last failed attempt. */
   class?: string;
 }
 
 /** Job as shown to clients, as far as the library reads it. */
 export interface JobView extends ResultView {
+  /** Name of the job. */
   name: string;
+  /** Queue of the job. */
   queue: string;
+  /** Repeat rule. */
   repeat?: string;
+  /** Tags. */
   tags?: string[];
+  /** Further fields; the server's `/api/openapi.json` describes them. */
   [field: string]: unknown;
 }
 
