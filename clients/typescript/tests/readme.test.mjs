@@ -13,7 +13,7 @@ import { application, server, until } from "./helpers.mjs";
 const at = server();
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 // Inside the package, so that `windlass` is this package.
-const folder = join(root, "dist", ".readme");
+const folder = join(root, "tests", ".readme");
 
 before(async () => {
   const readme = await readFile(join(root, "README.md"), "utf8");
