@@ -120,7 +120,7 @@ export class Context {
     const steps = this.#run.steps;
     const key = steps.name(name);
     const kept = steps.visit(key);
-    return kept === undefined ? steps.execute(key, work, options) : (kept.result as T);
+    return kept === undefined ? steps.execute(key, work, options) : ((kept.result ?? null) as T);
   }
 
   /** Suspends the job for a time, or until a date. It holds no worker meanwhile. */

@@ -80,24 +80,22 @@ test("steps that finish at the same time are kept with one call", async (t) => {
   const together = app.task("together", async (_, ctx) => Promise.all(["a", "b", "c"].map((name) => ctx.step(name, async () => name.toUpperCase()))));
   working(t, app);
   assert.deepEqual(await (await together.push()).wait({ timeout: "20s" }), ["A", "B", "C"]);
-  assert.deepEqual(calls, [["a", "b", "c"]]);
+  assert.deepEqual([...calls], [["a", "b", "c"]]);
 });
 
 test("a job that sleeps holds no worker", async (t) => {
   const { app } = application(t, at.url);
-  const runs = [];
-  const nap = app.task("nap", async (n, ctx) => {
-    runs.push(n);
-    await ctx.sleep("300ms");
-    return `${n} awake`;
+  const nap = app.task("nap", async (time, ctx) => {
+    await ctx.sleep(time);
+    return "awake";
   });
   working(t, app, { concurrency: 1 });
+  const long = await nap.pushMany(["1h", "2h", "3h"]);
+  await until(async () => (await Promise.all(long.map(({ id }) => view(id)))).every(({ state }) => state === "suspended"), "all three suspended");
   const from = Date.now();
-  const jobs = await nap.pushMany([1, 2, 3]);
-  await until(async () => (await Promise.all(jobs.map(({ id }) => view(id)))).every(({ state }) => state === "suspended"), "all three suspended");
-  assert.deepEqual(await Promise.all(jobs.map((job) => job.wait({ timeout: "20s" }))), ["1 awake", "2 awake", "3 awake"]);
-  assert.ok(Date.now() - from >= 300);
-  assert.equal(runs.length, 6);
+  assert.equal(await (await nap.push("100ms")).wait({ timeout: "20s" }), "awake");
+  assert.ok(Date.now() - from >= 100);
+  assert.ok((await view(long[1].id)).wait.until > Date.now() + 7_000_000);
 });
 
 test("a signal wakes the job and brings its payload, also when it came early", async (t) => {
@@ -341,7 +339,7 @@ test("a run that has lost its lease does not go on after its step", async (t) =>
   assert.deepEqual(seen, ["run 2 went on"]);
 });
 
-test("a job with 1,000 kept steps goes on, and retry from a step drops the later ones", async (t) => {
+test("a job with 1,000 kept steps goes on", async (t) => {
   const { app } = application(t, at.url);
   let runs = 0;
   const long = app.task("long", async (_, ctx) => {
