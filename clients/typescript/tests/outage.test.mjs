@@ -1,5 +1,7 @@
 // A server that goes away: no job fails because of it.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import { dev } from "../dist/index.js";
 import { api, application, deferred, until, working } from "./helpers.mjs";
@@ -62,7 +64,18 @@ test("a step that ends while the server is down is kept when it is back", async 
 test("a push made while the server is down is made when it is back, once", async (t) => {
   const { server, app } = await fixture(t);
   await server.kill();
+  const tried = deferred();
+  // In the place of the server: every connection ends without an answer.
+  const hole = createServer((socket) => {
+    socket.destroy();
+    tried.resolve();
+  });
+  hole.listen(Number(new URL(server.url).port), "127.0.0.1");
+  await once(hole, "listening");
   const pushing = app.push("later", { n: 1 });
+  await tried.promise;
+  hole.close();
+  await once(hole, "close");
   await server.start();
   const job = await pushing;
   assert.deepEqual((await job.get()).payload, { n: 1 });

@@ -253,6 +253,33 @@ test("steps of a Promise.all of which some are kept are no change", async (t) =>
   assert.deepEqual(lines, []);
 });
 
+test("steps behind kept children are no change while the children are read", async (t) => {
+  const { app } = application(t, at.url);
+  const child = app.task("read.child", async (n) => n);
+  let fails = 1;
+  const chains = app.task("chains", { retry, onChange: "refuse" }, async (_, ctx) => {
+    const [first] = await ctx.all([child.call(1)]);
+    const packed = deferred();
+    const reading = async () => {
+      const [second] = await ctx.all([child.call(2)]);
+      packed.resolve(await ctx.step("packed", () => second));
+      return packed.promise;
+    };
+    const failing = async () => {
+      if (fails > 0) await packed.promise;
+      return ctx.step("failing", () => {
+        fails -= 1;
+        if (fails === 0) throw new Error("not yet");
+        return "went on";
+      });
+    };
+    return Promise.all([first, reading(), failing()]);
+  });
+  working(t, app);
+  const job = await chains.push();
+  assert.deepEqual(await job.wait({ timeout: "20s" }), [1, 2, "went on"]);
+});
+
 test("a job keeps the version with which it began", async (t) => {
   const version = async (_, ctx) => {
     await ctx.waitFor("go");
