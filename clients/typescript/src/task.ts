@@ -137,13 +137,14 @@ export class Call<R = unknown> {
   ) {}
 }
 
-const PROCESS_KEY = crypto.randomUUID().replaceAll("-", "");
+/** Random part of the idempotency keys of this process. */
+const PROCESS_KEY = crypto.randomUUID().replaceAll("-", "").slice(0, 20);
 let pushes = 0;
 
-/** Idempotency key of one push of this process. */
+/** Idempotency key of one push of this process. Keys grow, so that the server adds them at one place of its index. */
 function nextKey(): string {
   pushes += 1;
-  return `${PROCESS_KEY}-${pushes.toString(36)}`;
+  return `${PROCESS_KEY}-${pushes.toString(36).padStart(7, "0")}`;
 }
 
 /** Task of an application: pushes jobs that its handler runs. */
