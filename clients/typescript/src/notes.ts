@@ -71,9 +71,9 @@ export class NoteSender {
   async #progress(runs: Run[]): Promise<boolean> {
     const moved = runs.filter((run) => run.notes.progress !== undefined);
     if (moved.length === 0) return true;
-    const entries = moved.map(({ job, notes }) => {
+    const entries = moved.map(({ job, notes, around }) => {
       const { percent, note } = notes.progress as { percent: number; note: string | undefined };
-      return JSON.stringify({ id: job.id, token: job.token, progress: percent, note });
+      return JSON.stringify({ id: job.id, token: job.token, lease_ms: around.leaseMs, progress: percent, note });
     });
     const sent = moved.map((run) => run.notes.progress);
     try {

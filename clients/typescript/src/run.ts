@@ -29,6 +29,8 @@ export interface Surroundings {
   ended: (run: Run, report: string | undefined) => void;
   /** Creates the jobs of `ctx.all`. */
   pushAll: (jobs: readonly string[]) => Promise<unknown>;
+  /** Length of the lease, renewed with each report of progress. */
+  leaseMs: number;
   now: () => number;
 }
 

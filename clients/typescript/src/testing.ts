@@ -19,6 +19,9 @@ export interface TestingOptions {
 /** Runs of one `run()` or `advance()`; more are a loop. */
 const RUNS_MAX = 100_000;
 
+/** Lease of a run in a test; it never expires. */
+const LEASE_MS = 30_000;
+
 /** Job that a test has seen. */
 export interface TestJob {
   /** Id. */
@@ -76,7 +79,7 @@ export class Testing implements Backend {
       () => this,
       () => undefined,
     );
-    this.#around = { backend: () => this, notes, middleware, warn, pushAll: (jobs) => this.push(jobs), now: () => this.#memory.now };
+    this.#around = { backend: () => this, notes, middleware, warn, pushAll: (jobs) => this.push(jobs), leaseMs: LEASE_MS, now: () => this.#memory.now };
   }
 
   /** Time of the test. */

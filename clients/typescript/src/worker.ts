@@ -67,7 +67,7 @@ export class Worker {
       (run, entry) => this.#heard(run, entry),
     );
     const ended = (run: Run, report: string | undefined) => this.#ended(run, report);
-    this.#around = { ...around, backend: () => client, notes, warn: settings.log, ended, now: Date.now };
+    this.#around = { ...around, backend: () => client, notes, warn: settings.log, ended, leaseMs: settings.leaseMs, now: Date.now };
     const { queues, leaseMs, worker } = settings;
     const names = [...definitions.keys()];
     this.#claim = JSON.stringify({ names, queues, lease_ms: leaseMs, worker }).slice(0, -1);
@@ -259,7 +259,7 @@ export class Worker {
   }
 
   async #extend(runs: Run[], timeoutMs: number): Promise<void> {
-    const entries = runs.map(({ job }) => `{"id":${job.id},"token":${job.token}}`);
+    const entries = runs.map(({ job }) => `{"id":${job.id},"token":${job.token},"lease_ms":${this.#settings.leaseMs}}`);
     try {
       const answers = await this.#client.extend(entries, timeoutMs);
       runs.forEach((run, index) => this.#heard(run, answers[index] as ExtendedEntry));

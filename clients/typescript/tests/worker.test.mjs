@@ -78,6 +78,30 @@ test("heartbeats keep a job that runs longer than its lease", async (t) => {
   assert.equal((await view(job.id)).attempts, 1);
 });
 
+test("a heartbeat renews the lease to the length that the worker has chosen", async (t) => {
+  const { app } = application(t, at.url);
+  const begun = deferred();
+  const go = deferred();
+  const held = app.task("held", async (_, ctx) => {
+    begun.resolve();
+    await go.promise;
+    ctx.progress(50);
+    await until(async () => (await view(ctx.id)).progress?.percent === 50);
+    return (await view(ctx.id)).lease.until - Date.now();
+  });
+  working(t, app, { lease: "900ms" });
+  const job = await held.push();
+  await begun.promise;
+  const first = (await view(job.id)).lease.until;
+  const second = await until(async () => {
+    const { lease } = await view(job.id);
+    return lease.until > first ? lease.until : undefined;
+  }, "a heartbeat");
+  assert.ok(second - first <= 900, `${second - first} ms`);
+  go.resolve();
+  assert.ok((await job.wait({ timeout: "20s" })) <= 900);
+});
+
 test("cancellation reaches the handler as an abort signal", async (t) => {
   const { app } = application(t, at.url);
   const begun = deferred();
