@@ -8,6 +8,8 @@ import type { ClaimedJob, ExtendedEntry, SettleAnswer, SettledEntry } from "./wi
 
 /** Duration of one claim that waits for jobs. Proxies close silent connections after about a minute. */
 const WAIT_MS = 20_000;
+/** Time within which an empty answer to a waiting claim is early; the next claim follows after a backoff. */
+const EARLY_MS = 1_000;
 /** Time for the last reports after the grace of a shutdown. */
 const LAST_REPORTS_MS = 5_000;
 /** Reports and heartbeats per call of the server. */
@@ -96,6 +98,7 @@ export class Worker {
   async #loop(): Promise<void> {
     const { signal } = this.#stopping;
     let outages = 0;
+    let early = 0;
     let mayWait = true;
     while (!signal.aborted) {
       const free = this.#settings.concurrency - this.#running.size;
@@ -106,10 +109,14 @@ export class Worker {
       try {
         // A call with reports does not wait: its answer says which reports were accepted.
         const waitMs = mayWait && this.#reports.length === 0 ? WAIT_MS : 0;
+        const from = Date.now();
         const claimed = await this.#settleAndClaim(free, waitMs);
         if (outages > 0) this.#settings.log(`connected to ${this.#client.server} again`);
         outages = 0;
         mayWait = claimed < free;
+        // A server that shuts down answers waiting claims at once.
+        early = claimed === 0 && waitMs > 0 && Date.now() - from < EARLY_MS ? early + 1 : 0;
+        if (early > 0) await pause(backoffMs(early), signal);
         // Short jobs end now; the next call reports them.
         await turn();
       } catch (error) {

@@ -1,8 +1,10 @@
 // A server that goes away: no job fails because of it.
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { dev } from "../dist/index.js";
 import { api, application, deferred, until, working } from "./helpers.mjs";
 
@@ -91,4 +93,23 @@ test("a worker that starts before the server works when it is there", async (t) 
   await server.start();
   const job = await until(async () => (await api(server.url, "GET", "/schedules")).body.jobs[0], "the schedule");
   await until(async () => (await api(server.url, "GET", `/schedules/${job.id}/turns`)).body.turns[0]?.outcome === "completed", "its turn");
+});
+
+test("a server that answers waiting claims at once is not asked without a pause", async (t) => {
+  let claims = 0;
+  const hasty = createHttpServer((request, response) => {
+    request.resume();
+    if (request.url === "/api/v1/claim") claims += 1;
+    response.end('{"jobs":[]}');
+  });
+  hasty.listen(0, "127.0.0.1");
+  await once(hasty, "listening");
+  t.after(() => hasty.closeAllConnections() ?? hasty.close());
+  const { app } = application(t, `http://127.0.0.1:${hasty.address().port}`);
+  app.task("idle", async () => undefined);
+  working(t, app);
+  await until(() => claims >= 3, "three claims");
+  const from = claims;
+  await pause(500);
+  assert.ok(claims - from <= 4, `${claims - from} claims in half a second`);
 });
