@@ -121,7 +121,9 @@ export class Steps {
     const fresh = gone.filter((name) => !this.#warned.has(name));
     if (fresh.length === 0) return;
     for (const name of fresh) this.#warned.add(name);
-    const text = `steps changed: the kept step${fresh.length > 1 ? "s" : ""} ${fresh.join(", ")} of job ${this.#run.job.id} (${this.#run.job.name}) no longer occur${fresh.length > 1 ? "" : "s"} at this point of the code`;
+    const [steps, occur] = fresh.length > 1 ? ["steps", "occur"] : ["step", "occurs"];
+    const { id, name: task } = this.#run.job;
+    const text = `steps changed: the kept ${steps} ${fresh.join(", ")} of job ${id} (${task}) no longer ${occur} at this point of the code`;
     if (this.#run.definition.options.onChange === "refuse") throw new StepsChanged(text);
     this.#run.around.warn(text);
     this.#run.ctx.log(`warning: ${text}`);

@@ -70,7 +70,13 @@ export class Testing implements Backend {
   readonly #closed: () => void;
 
   /** @internal */
-  constructor(definitions: ReadonlyMap<string, Definition>, middleware: readonly Middleware[], warn: (text: string) => void, options: TestingOptions, closed: () => void) {
+  constructor(
+    definitions: ReadonlyMap<string, Definition>,
+    middleware: readonly Middleware[],
+    warn: (text: string) => void,
+    options: TestingOptions,
+    closed: () => void,
+  ) {
     this.#definitions = definitions;
     this.#isInline = options.inline ?? false;
     this.#memory = new Memory(Number(options.now ?? Date.now()));

@@ -140,6 +140,18 @@ test("children are waited for without a worker, and their results are in order",
   assert.equal((await api(at.url, "GET", `/jobs/${job.id}/children`)).body.jobs.length, 4);
 });
 
+test("more than a thousand children have their results in order, too", async (t) => {
+  const { app } = application(t, at.url);
+  const square = app.task("square", async (n) => n * n);
+  const many = app.task("many", async (count, ctx) => {
+    const few = await ctx.all([square.call(7)]);
+    const all = await ctx.all(Array.from({ length: count }, (_, n) => square.call(n)));
+    return [few, all.length, all.every((value, n) => value === n * n)];
+  });
+  working(t, app, { concurrency: 200 });
+  assert.deepEqual(await (await many.push(1_100)).wait({ timeout: "50s" }), [[49], 1_100, true]);
+});
+
 test("a child that fails is an error of all, and an outcome of allSettled", async (t) => {
   const { app } = application(t, at.url);
   const child = app.task("child", async (bad) => {
