@@ -10,6 +10,8 @@ const LINES_MAX = 1_000;
 const OUTAGE_PAUSE_MS = 500;
 /** Time that the end of a run waits for its notes. Progress and log are not worth more. */
 const FLUSH_MS = 2_000;
+/** Interval at which the end of a run looks whether its notes are sent. */
+const FLUSH_LOOK_MS = 1;
 
 /** Progress and log lines of a run that are not sent yet. */
 export interface Notes {
@@ -39,15 +41,9 @@ export class NoteSender {
 
   /** Waits until the notes of the run are sent, at most two seconds. */
   async flush(run: Run): Promise<void> {
-    const stop = new AbortController();
-    const late = pause(FLUSH_MS, stop.signal).then(() => {
-      this.#dirty.delete(run);
-    });
-    while (this.#sending !== undefined && (this.#dirty.has(run) || run.isSendingNotes)) {
-      await Promise.race([this.#sending, late, turn()]);
-      if (this.#dirty.has(run) || run.isSendingNotes) await Promise.race([pause(1), late]);
-    }
-    stop.abort();
+    const until = Date.now() + FLUSH_MS;
+    while ((this.#dirty.has(run) || run.isSendingNotes) && Date.now() < until) await pause(FLUSH_LOOK_MS);
+    this.#dirty.delete(run);
   }
 
   async #loop(): Promise<void> {

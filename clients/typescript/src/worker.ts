@@ -77,13 +77,12 @@ export class Worker {
 
   /** Works until `stop()`, and until the running jobs have ended or the grace is over. */
   async run(): Promise<void> {
-    const beats = this.#beat();
+    void this.#beat();
     try {
       await this.#loop();
       await this.#finish();
     } finally {
       this.#over.abort();
-      await beats;
     }
     if (this.#fatal !== undefined) throw this.#fatal;
   }

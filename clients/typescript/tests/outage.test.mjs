@@ -113,3 +113,32 @@ test("a server that answers waiting claims at once is not asked without a pause"
   await pause(500);
   assert.ok(claims - from <= 4, `${claims - from} claims in half a second`);
 });
+
+test("a run whose notes do not reach the server ends all the same", async (t) => {
+  const { server } = await fixture(t);
+  // Everything but progress and log reaches the server.
+  const proxy = createHttpServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    if (/extend|log/.test(request.url)) return;
+    const stop = new AbortController();
+    response.on("close", () => stop.abort());
+    const init = { method: request.method, headers: { "content-type": "application/json" }, ...(body === "" ? {} : { body }) };
+    const answer = await fetch(server.url + request.url, { ...init, signal: stop.signal }).catch(() => undefined);
+    if (answer !== undefined) response.writeHead(answer.status).end(await answer.text());
+  });
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  t.after(() => proxy.closeAllConnections() ?? proxy.close());
+  const { app } = application(t, `http://127.0.0.1:${proxy.address().port}`);
+  const noted = app.task("noted", async (_, ctx) => {
+    ctx.progress(50);
+    ctx.log("line");
+    return "ended";
+  });
+  working(t, app);
+  const before = process.cpuUsage();
+  assert.equal(await (await noted.push()).wait({ timeout: "20s" }), "ended");
+  const { user } = process.cpuUsage(before);
+  assert.ok(user < 1_500_000, `${user} us of CPU while waiting`);
+});
