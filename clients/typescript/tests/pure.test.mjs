@@ -59,7 +59,7 @@ test("an error caused by an outage counts as an outage", () => {
   assert.ok(!isOutage(loop));
 });
 
-test("what the handler throws decides how the run ends", () => {
+test("the error of a handler decides how its run ends", () => {
   class CardDeclined extends Error {}
   const cancelled = new Cancelled();
   const table = [
