@@ -24,15 +24,13 @@ export class DevServer {
   readonly #folder: string;
   #address = "127.0.0.1:0";
   #process: ChildProcess | undefined;
+  #watchdog: ChildProcess | undefined;
   #stderr = "";
-  readonly #atExit = () => this.#process?.kill("SIGKILL");
-
   /** @internal */
   constructor(binary: string, args: readonly string[], folder: string) {
     this.#binary = binary;
     this.#args = args;
     this.#folder = folder;
-    process.on("exit", this.#atExit);
   }
 
   /** URL of the server; the same one after a restart. */
@@ -47,6 +45,7 @@ export class DevServer {
     const args = ["serve", "--data", join(this.#folder, "data"), "--http", this.#address, "--bedrock", "off", "--mdns", "off"];
     const child = spawn(this.#binary, [...args, "--ready-file", ready, ...this.#args], { stdio: ["ignore", "ignore", "pipe"] });
     this.#process = child;
+    if (child.pid !== undefined) this.#watchdog = watch(child.pid);
     this.#stderr = "";
     child.stderr?.on("data", (chunk: Buffer) => {
       this.#stderr = (this.#stderr + chunk.toString()).slice(-4_000);
@@ -74,7 +73,6 @@ export class DevServer {
   /** Stops the server and removes its folder. */
   async stop(): Promise<void> {
     await this.#end("SIGTERM");
-    process.off("exit", this.#atExit);
     await rm(this.#folder, { recursive: true, force: true });
   }
 
@@ -86,11 +84,22 @@ export class DevServer {
   async #end(signal: NodeJS.Signals): Promise<void> {
     const child = this.#process;
     this.#process = undefined;
+    this.#watchdog?.kill("SIGKILL");
+    this.#watchdog = undefined;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
     const ended = once(child, "exit");
     child.kill(signal);
     await ended;
   }
+}
+
+/** Starts a process that kills the server when this process has ended, in any way: then its standard input is closed. */
+function watch(pid: number): ChildProcess {
+  const watchdog = spawn("sh", ["-c", 'read -r _; kill -KILL "$1"', "sh", String(pid)], { stdio: ["pipe", "ignore", "ignore"], detached: true });
+  watchdog.on("error", () => undefined);
+  watchdog.unref();
+  (watchdog.stdin as unknown as { unref?: () => void } | null)?.unref?.();
+  return watchdog;
 }
 
 /** Address in the ready file; undefined while it is written. */
