@@ -124,9 +124,16 @@ impl Api {
     }
 
     pub(crate) async fn children(&self, id: u64) -> Result<Vec<wire::JobResult>, Error> {
-        let path = format!("/api/v1/jobs/{id}/children");
-        let answer: wire::ChildrenAnswer = self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
-        Ok(answer.jobs)
+        let (mut found, mut query) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/api/v1/jobs/{id}/children{query}");
+            let page: wire::ChildrenAnswer = self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
+            found.extend(page.jobs);
+            match page.next {
+                Some(cursor) => query = format!("?cursor={cursor}"),
+                None => return Ok(found),
+            }
+        }
     }
 
     /// Sends `POST /api/v1/jobs/{id}/{verb}`.

@@ -86,6 +86,9 @@ pub(crate) struct ClaimedJob {
     pub(crate) tags: Vec<String>,
     #[serde(default)]
     pub(crate) steps: Vec<KeptStep>,
+    /// Number of times that steps were dropped to be executed again.
+    #[serde(default)]
+    pub(crate) generation: u32,
 }
 
 /// Step that is kept with the job.
@@ -96,6 +99,8 @@ pub(crate) struct KeptStep {
     pub(crate) result: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) timed_out: bool,
+    #[serde(default)]
+    pub(crate) generation: u32,
 }
 
 #[derive(Deserialize)]
@@ -282,6 +287,9 @@ pub(crate) struct JobResult {
 #[derive(Deserialize)]
 pub(crate) struct ChildrenAnswer {
     pub(crate) jobs: Vec<JobResult>,
+    /// Cursor of the next page.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
 }
 
 /// Milliseconds of a duration.

@@ -29,7 +29,6 @@ export interface Backend {
   log(id: number, token: number, lines: readonly string[]): Promise<void>;
   extend(entries: readonly string[], timeoutMs?: number): Promise<ExtendedEntry[]>;
   children(id: number): Promise<JobView[]>;
-  withTag(tag: string): Promise<JobView[]>;
   result(id: JobId, waitMs: number, signal?: AbortSignal): Promise<ResultView>;
   job(id: JobId): Promise<JobView>;
   act(id: JobId, action: string, body?: unknown): Promise<JobView>;
@@ -98,16 +97,11 @@ export class Client implements Backend {
   }
 
   async children(id: number): Promise<JobView[]> {
-    const answer = await this.call("GET", `/api/v1/jobs/${id}/children`);
-    return (answer as { jobs: JobView[] }).jobs;
-  }
-
-  async withTag(tag: string): Promise<JobView[]> {
     const found: JobView[] = [];
     let cursor: string | undefined;
     do {
-      const query = new URLSearchParams({ tag, limit: "1000", ...(cursor === undefined ? {} : { cursor }) });
-      const page = (await this.call("GET", `/api/v1/jobs?${query}`)) as { jobs: JobView[]; next?: string | null };
+      const query = cursor === undefined ? "" : `?${new URLSearchParams({ cursor })}`;
+      const page = (await this.call("GET", `/api/v1/jobs/${id}/children${query}`)) as { jobs: JobView[]; next?: string | null };
       found.push(...page.jobs);
       cursor = page.next ?? undefined;
     } while (cursor !== undefined);

@@ -167,9 +167,10 @@ export class Context {
     const { steps, around } = this.#run;
     const key = steps.name("all");
     const kept = steps.visit(key);
-    if (kept !== undefined) return steps.load(() => this.#childrenOf(key, calls.length));
+    if (kept !== undefined) return steps.load(() => this.#childrenOf(labelOf(key, kept.generation), calls.length));
     if (calls.length === 0) return [];
-    const jobs = calls.map((call, index) => this.#child(call, key, index));
+    const label = labelOf(key, this.#run.job.generation);
+    const jobs = calls.map((call, index) => this.#child(call, label, index));
     return steps.suspend(key, { children: true }, async () => {
       await around.pushAll(jobs);
     });
@@ -193,8 +194,7 @@ export class Context {
   async #childrenOf(step: string, count: number): Promise<JobView[]> {
     const backend = this.#run.around.backend();
     const family = this.#family(step);
-    let found = await backend.children(this.id);
-    if (found.length >= CHILDREN_LISTED_MAX) found = await backend.withTag(family);
+    const found = await backend.children(this.id);
     const byIndex = new Map(found.filter(({ tags }) => tags?.includes(family)).map((child) => [indexOf(child), child]));
     return Array.from({ length: count }, (_, index) => {
       const child = byIndex.get(index);
@@ -202,6 +202,11 @@ export class Context {
       return child;
     });
   }
+}
+
+/** Name of a step in the keys and tags of its children: a step that is executed again has others. */
+function labelOf(step: string, generation = 0): string {
+  return generation === 0 ? step : `${step}@${generation}`;
 }
 
 function indexOf(child: JobView): number {

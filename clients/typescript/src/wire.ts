@@ -10,6 +10,7 @@ export interface KeptStep {
   result?: unknown;
   at?: number;
   timed_out?: boolean;
+  generation?: number;
 }
 
 /** Claimed job. */
@@ -27,6 +28,7 @@ export interface ClaimedJob {
   run_at: number;
   tags?: string[];
   steps?: KeptStep[];
+  generation?: number;
 }
 
 /** Error inside an answer. */

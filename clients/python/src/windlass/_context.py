@@ -221,7 +221,7 @@ class Context(_Durable):
         """
         name, kept = self._steps.open("all")
         return await self._steps.all(
-            name, list(calls), is_kept=kept is not None, return_exceptions=return_exceptions
+            name, list(calls), kept, return_exceptions=return_exceptions
         )
 
 
@@ -282,7 +282,7 @@ class SyncContext(_Durable):
     def all(self, calls: Iterable[Call[T]], *, return_exceptions: bool = False) -> list[T]:
         """Runs children and waits for them without holding a worker: `ctx.all(pack.call(i) for i in items)`."""
         name, kept = self._steps.open("all")
-        waits = self._steps.all(name, list(calls), is_kept=kept is not None, return_exceptions=return_exceptions)
+        waits = self._steps.all(name, list(calls), kept, return_exceptions=return_exceptions)
         return self._wait(waits)
 
 

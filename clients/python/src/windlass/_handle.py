@@ -120,7 +120,7 @@ class JobHandle(Generic[R]):
 
     def children(self) -> Any:
         """Children of the job."""
-        return self._perform(lambda id: one(wire.children(id)))
+        return self._perform(wire.children)
 
 
 class JobHandles(list[JobHandle[R]]):

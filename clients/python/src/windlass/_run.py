@@ -262,7 +262,8 @@ class Run:
 
     def make_steps(self, warn: Callable[[str], Any]) -> Steps:
         kept = self.claimed.get("steps") or ()
-        return Steps(self.host.client, self.id, self.token, kept, self.work.rules, warn)
+        generation = self.claimed.get("generation", 0)
+        return Steps(self.host.client, self.id, self.token, kept, self.work.rules, warn, generation)
 
     def _tell(self, error: BaseException, fields: dict[str, Any] | None) -> None:
         if fields is None:

@@ -24,7 +24,7 @@ from ._errors import (
     is_passing,
 )
 from ._handle import SETTLED, outcome_of
-from ._task import Call, TaskOptions, child_key, child_tags
+from ._task import Call, TaskOptions, child_key, child_label, child_tags
 
 log = logging.getLogger("windlass")
 
@@ -67,9 +67,11 @@ class Steps:
         kept: Sequence[dict[str, Any]],
         rules: TaskOptions,
         warn: Callable[[str], Any],
+        generation: int = 0,
     ) -> None:
         self._client, self._id, self._token = client, id, token
         self.log, self._rules, self._warn = StepLog(kept), rules, warn
+        self._generation = generation
         self._has_steps = bool(kept)
         self._is_warned = False
         self._is_closed = False
@@ -215,22 +217,26 @@ class Steps:
         await self.begin()
         raise Suspended(name, **until)
 
-    async def all(self, name: str, calls: Sequence[Call[Any]], *, is_kept: bool, return_exceptions: bool) -> list[Any]:
+    async def all(
+        self, name: str, calls: Sequence[Call[Any]], kept: dict[str, Any] | None, *, return_exceptions: bool
+    ) -> list[Any]:
         """Runs children and returns their results, in the order of the calls."""
         if not calls:
             return []
-        if not is_kept:
+        if kept is None:
             await self.enter(name)
             await self.begin()
-            await self._client.push_async(call.as_child(self._id, name, index) for index, call in enumerate(calls))
+            label = child_label(name, self._generation)
+            await self._client.push_async(call.as_child(self._id, label, index) for index, call in enumerate(calls))
             raise Suspended(name, children=True)
-        found = {_tags_of(child): child for child in await self._client.send_async(wire.children(self._id))}
+        label = child_label(name, kept.get("generation", 0))
+        found = {_tags_of(child): child for child in await self._client.run_async(wire.children(self._id))}
         results: list[Any] = []
         failures: list[WindlassError] = []
         for index in range(len(calls)):
             try:
-                child = found.get(frozenset(child_tags(name, index)))
-                results.append(_result_of(child or await self._find(child_key(self._id, name, index))))
+                child = found.get(frozenset(child_tags(label, index)))
+                results.append(_result_of(child or await self._find(child_key(self._id, label, index))))
             except (JobFailed, JobCancelled, NotFound) as error:
                 results.append(error if return_exceptions else None)
                 failures.append(error)

@@ -265,6 +265,11 @@ class Call(Generic[R]):
         return Sender(self.sender._task, options)._encoded(self.payload)
 
 
+def child_label(step: str, generation: int) -> str:
+    """Name of a step of `ctx.all` in the keys and tags of its children: a step that is executed again has others."""
+    return f"{step}@{generation}" if generation else step
+
+
 def child_key(parent: int, step: str, index: int) -> str:
     """Idempotency key and alias of a child of `ctx.all`."""
     return f"{parent}/{step}/{index}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -132,8 +132,17 @@ def result(id: int | str, wait: float) -> Ask[dict[str, Any]]:
     return Ask("GET", f"{_job(id, 'result')}?wait_ms={round(wait * 1000)}", _same, waits=wait)
 
 
-def children(id: int | str) -> Ask[list[dict[str, Any]]]:
-    return Ask("GET", _job(id, "children"), lambda said: list(said["jobs"]))
+def children(id: int | str) -> Generator[Ask[Any], Any, list[dict[str, Any]]]:
+    """Calls for all children of a job, page by page."""
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        query = "" if cursor is None else f"?cursor={quote(cursor)}"
+        page = yield Ask("GET", _job(id, "children") + query, _same)
+        found += page["jobs"]
+        cursor = page.get("next")
+        if cursor is None:
+            return found
 
 
 def act(id: int | str, action: str, body: Mapping[str, Any] | None = None) -> Ask[dict[str, Any]]:

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 /// Retention of completed children: their results must be there when the last one ends.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
-/// Most children that the server lists in one answer.
-const LISTED_MAX: usize = 1_000;
 
 /// Pushes the calls as children, waits for all, and returns their results in order.
 pub(crate) async fn all<R: DeserializeOwned>(
@@ -33,9 +31,11 @@ pub(crate) async fn all_settled<R: DeserializeOwned>(
     if calls.is_empty() {
         return Ok(Vec::new());
     }
+    let generation = turn.kept.as_ref().map_or(run.job.generation, |kept| kept.generation);
+    let label = label(&turn.name, generation);
     let jobs = calls.into_iter().enumerate();
     let jobs: Vec<NewJob> = jobs
-        .map(|(index, call)| Ok(child(&run, &turn.name, index, call.job?)))
+        .map(|(index, call)| Ok(child(&run, &label, index, call.job?)))
         .collect::<Result<_, Error>>()?;
     if turn.kept.is_none() {
         begin(&run, &turn.name)?;
@@ -43,7 +43,7 @@ pub(crate) async fn all_settled<R: DeserializeOwned>(
         run.backend.push(&jobs).await?;
         return Err(run.suspend(Suspension { step: turn.name, children: true, ..Suspension::default() }));
     }
-    let ended = outcomes(&run, &turn.name, &jobs).await?;
+    let ended = outcomes(&run, &label, &jobs).await?;
     Ok(ended.into_iter().map(decode).collect())
 }
 
@@ -52,6 +52,11 @@ fn decode<R: DeserializeOwned>(child: JobResult) -> Result<R, Error> {
         Error::NotCompleted { id, state, class, message } => Error::ChildFailed { id, state, class, message },
         other => other,
     })
+}
+
+/// Name of a step in the keys and tags of its children: a step that is executed again has others.
+fn label(step: &str, generation: u32) -> String {
+    if generation == 0 { step.to_owned() } else { format!("{step}@{generation}") }
 }
 
 /// Tag of the children of a step, by which their results are found.
@@ -82,22 +87,12 @@ fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
 /// Outcomes of the children of a step, in the order of the calls.
 async fn outcomes(run: &Run, step: &str, jobs: &[NewJob]) -> Result<Vec<JobResult>, Error> {
     let listed = run.backend.children(run.job.id).await?;
-    let is_cut = listed.len() >= LISTED_MAX;
     let tag = step_tag(step);
     let mut found: Vec<JobResult> = listed.into_iter().filter(|child| child.tags.contains(&tag)).collect();
     found.sort_unstable_by_key(|child| (index(child), child.id));
     if found.len() == jobs.len() {
         return Ok(found);
     }
-    if !is_cut {
-        let (count, all) = (found.len(), jobs.len());
-        return Err(Error::Answer(format!("{count} of {all} children of step {step} are there")));
-    }
-    // More children than one answer lists: the push returns the ids of the existing ones.
-    let ids = run.backend.push(jobs).await?.ids;
-    let mut found = Vec::with_capacity(ids.len());
-    for id in ids {
-        found.push(run.backend.result(id, Duration::ZERO).await?);
-    }
-    Ok(found)
+    let (count, all) = (found.len(), jobs.len());
+    Err(Error::Answer(format!("{count} of {all} children of step {step} are there")))
 }

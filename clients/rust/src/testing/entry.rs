@@ -95,6 +95,7 @@ impl Entry {
             priority: self.job.options.priority.unwrap_or(0),
             tags: self.job.options.tags.clone(),
             steps: self.steps.clone(),
+            generation: 0,
         }
     }
 
@@ -170,7 +171,7 @@ impl Entry {
             return false;
         };
         let name = suspension.step.clone();
-        self.steps.push(KeptStep { name, result: Some(result), timed_out });
+        self.steps.push(KeptStep { name, result: Some(result), timed_out, generation: 0 });
         self.wait = None;
         self.attempts = 0;
         (self.state, self.run_at) = (State::Waiting, now);
