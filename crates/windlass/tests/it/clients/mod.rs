@@ -4,6 +4,7 @@ mod gate;
 mod python_jq;
 mod python_sidejob;
 mod rust_jq;
+mod scenarios;
 
 use crate::jq::call;
 use crate::server::{Server, eventually};

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Runs the scenarios of this folder against a real server, with the worker program of a language.
+
+    run.py --server-bin target/release/windlass --worker 'python3 reference_worker.py'
+
+Several lanes work at once; each has a server and a worker of its own, which its scenarios kill and start again.
+Exit code 0: all scenarios went as expected. README.md describes the format of the scenarios.
+"""
+
+import argparse
+import fnmatch
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from expand import load
+from play import Play
+from sandbox import Sandbox, Trouble
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--server-bin", required=True, help="the program windlass")
+    parser.add_argument("--worker", required=True, help="command of the worker program; no shell")
+    parser.add_argument("--only", action="append", help="name of a scenario or a file, with * for any text; several times")
+    parser.add_argument("--store", help="postgres://…: each lane gets a schema of its own")
+    parser.add_argument("--flag", action="append", default=[], help="further argument of the server; several times")
+    parser.add_argument("--jobs", type=int, default=8, help="scenarios that run at once (8)")
+    parser.add_argument("--within", type=float, default=300, help="seconds for all scenarios together (300)")
+    parser.add_argument("--folder", default=Path(__file__).parent, help="folder of the scenarios")
+    parser.add_argument("--list", action="store_true", help="prints the names and ends")
+    parser.add_argument("--keep", action="store_true", help="keeps the folders of failed scenarios")
+    return parser.parse_args()
+
+
+class Runner:
+    def __init__(self, args, scenarios):
+        self.args = args
+        # The slowest first, so that none of them is alone at the end.
+        self.todo = queue.Queue()
+        for scenario in sorted(scenarios, key=lambda scenario: -scenario.get("within_s", 0)):
+            self.todo.put(scenario)
+        self.lock, self.boxes, self.made = threading.Lock(), set(), 0
+        self.failed, self.passed = [], 0
+
+    def new_box(self):
+        store = self.args.store
+        with self.lock:
+            self.made += 1
+            if store:
+                store += f"{'&' if '?' in store else '?'}schema=scenarios_{os.getpid()}_{self.made}"
+        box = Sandbox(os.path.abspath(self.args.server_bin), self.args.worker, store, self.args.flag)
+        with self.lock:
+            self.boxes.add(box)
+        return box
+
+    def drop(self, box, keep=False):
+        with self.lock:
+            self.boxes.discard(box)
+        box.close(keep)
+
+    def lane(self):
+        box = None
+        while True:
+            try:
+                scenario = self.todo.get_nowait()
+            except queue.Empty:
+                break
+            box = self.play(scenario, box)
+        if box:
+            self.drop(box)
+
+    def play(self, scenario, box):
+        """Plays a scenario; the sandbox for the next one, if this one has left it clean."""
+        began, trouble, is_over, play = time.monotonic(), None, False, None
+        try:
+            if box is None:
+                box = self.new_box()
+            play = Play(scenario, box)
+            play.run()
+            is_over = play.is_over()
+        except Trouble as error:
+            trouble = str(error)
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+        self.tell(scenario, trouble, time.monotonic() - began, box)
+        if is_over and not trouble:
+            box.clear()
+            return box
+        if box:
+            self.drop(box, keep=bool(trouble) and self.args.keep)
+        return None
+
+    def tell(self, scenario, trouble, took_s, box):
+        with self.lock:
+            if trouble is None:
+                self.passed += 1
+                print(f"ok      {took_s:6.2f} s  {scenario['name']}", flush=True)
+                return
+            self.failed.append(scenario["name"])
+            print(f"FAILED  {took_s:6.2f} s  {scenario['name']} ({scenario['file']}.yaml): {trouble}", flush=True)
+            if box:
+                for name in ("worker.log", "server.log"):
+                    text = box.tail(name, 12)
+                    if text:
+                        print(f"    {name}:\n" + "\n".join(f"        {line[:300]}" for line in text.splitlines()), flush=True)
+                if self.args.keep:
+                    print(f"    folder {box.folder}", flush=True)
+
+    def close(self):
+        with self.lock:
+            boxes, self.boxes = self.boxes, set()
+        for box in boxes:
+            box.close()
+
+    def run(self):
+        """True if all scenarios went as expected, within the time."""
+        lanes = [threading.Thread(target=self.lane, daemon=True) for _ in range(min(self.args.jobs, self.todo.qsize()))]
+        end = time.monotonic() + self.args.within
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join(max(0.0, end - time.monotonic()))
+        is_over = not any(lane.is_alive() for lane in lanes)
+        if not is_over:
+            print(f"FAILED: not at the end after {self.args.within} s", flush=True)
+        return is_over and not self.failed
+
+
+def is_wanted(scenario, only):
+    return not only or any(fnmatch.fnmatch(name, pattern) for pattern in only for name in (scenario["name"], scenario["file"]))
+
+
+def main():
+    args = arguments()
+    scenarios = [scenario for scenario in load(args.folder) if is_wanted(scenario, args.only)]
+    # Some scenarios need a flow of their own kind of server.
+    scenarios = [scenario for scenario in scenarios if scenario.get("needs") in (None, "store" if args.store else "files")]
+    if args.list:
+        print("\n".join(f"{scenario['file']}: {scenario['name']}" for scenario in scenarios))
+        return 0
+    if not scenarios:
+        print("no scenario has this name")
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    runner, began = Runner(args, scenarios), time.monotonic()
+    try:
+        is_well = runner.run()
+    finally:
+        runner.close()
+    print(f"{runner.passed} of {len(scenarios)} scenarios passed in {time.monotonic() - began:.1f} s; failed: {', '.join(runner.failed) or 'none'}", flush=True)
+    # Threads that are still waiting for something end with the process.
+    sys.stdout.flush()
+    os._exit(0 if is_well else 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
