@@ -45,8 +45,8 @@ CONDITIONS = {
 
 
 class Play:
-    def __init__(self, scenario, box):
-        self.scenario, self.box = scenario, box
+    def __init__(self, scenario, box, restart_database):
+        self.scenario, self.box, self.restart_database = scenario, box, restart_database
         self.jobs, self.names = {}, {}
         self.began, self.frozen = time.monotonic(), False
         self.end = self.began + scenario.get("within_s", WITHIN_S)
@@ -214,12 +214,17 @@ class Play:
     # Processes
 
     def do_kill(self, what, _action):
-        self.box.kill_server() if what == "server" else self.box.kill_worker()
+        if what == "database":
+            self.restart_database("kill")
+        else:
+            self.box.kill_server() if what == "server" else self.box.kill_worker()
 
     def do_start(self, what, _action):
         self.box.start_server() if what == "server" else self.box.start_worker()
 
     def do_restart(self, what, _action):
+        if what == "database":
+            return self.restart_database("restart")
         self.do_kill(what, {})
         self.do_start(what, {})
 

@@ -28,6 +28,7 @@ def arguments():
     parser.add_argument("--worker", required=True, help="command of the worker program; no shell")
     parser.add_argument("--only", action="append", help="name of a scenario or a file, with * for any text; several times")
     parser.add_argument("--store", help="postgres://…: each lane gets a schema of its own")
+    parser.add_argument("--database", action="store_true", help="also scenarios that restart the database: prints `restart database` and waits for a line on standard input")
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server; several times")
     parser.add_argument("--jobs", type=int, default=8, help="scenarios that run at once (8)")
     parser.add_argument("--within", type=float, default=300, help="seconds for all scenarios together (300)")
@@ -46,6 +47,14 @@ class Runner:
             self.todo.put(scenario)
         self.lock, self.boxes, self.made = threading.Lock(), set(), 0
         self.failed, self.passed = [], 0
+        self.one_restart = threading.Lock()
+
+    def restart_database(self, how):
+        """Asks the caller of this program to restart the database."""
+        with self.one_restart:
+            print(f"{how} database", flush=True)
+            if not sys.stdin.readline():
+                raise Trouble("nobody restarts the database")
 
     def new_box(self):
         store = self.args.store
@@ -80,7 +89,7 @@ class Runner:
         try:
             if box is None:
                 box = self.new_box()
-            play = Play(scenario, box)
+            play = Play(scenario, box, self.restart_database)
             play.run()
             is_over = play.is_over()
         except Trouble as error:
@@ -138,8 +147,7 @@ def is_wanted(scenario, only):
 def main():
     args = arguments()
     scenarios = [scenario for scenario in load(args.folder) if is_wanted(scenario, args.only)]
-    # Some scenarios need a flow of their own kind of server.
-    scenarios = [scenario for scenario in scenarios if scenario.get("needs") in (None, "store" if args.store else "files")]
+    scenarios = [scenario for scenario in scenarios if scenario.get("needs") in (None, args.database and "database")]
     if args.list:
         print("\n".join(f"{scenario['file']}: {scenario['name']}" for scenario in scenarios))
         return 0

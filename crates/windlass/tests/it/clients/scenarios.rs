@@ -1,12 +1,20 @@
 //! Scenarios of durable steps, `clients/scenarios`, with the worker program of each language.
 
 use crate::jq::python;
+use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
 use crate::server::windlass;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Time for all scenarios of a language, generous for a slow machine.
 const WITHIN_S: u32 = 240;
+/// For a database without fsync.
+const NOT_SAFE: [&str; 2] = ["--flag=--durability", "--flag=relaxed"];
+
+/// Held during a run: each keeps all cores busy.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients")
@@ -17,24 +25,60 @@ fn in_python(program: &str) -> String {
     format!("'{}' '{}'", python().display(), clients().join(program).display())
 }
 
-/// Runs the scenarios with a worker program; `more` are further arguments of the runner.
-fn run(worker: &str, more: &[&str]) {
+/// Runs the scenarios with a worker program. `more` are further arguments of the runner; `restart` gets its
+/// requests to restart the database.
+fn run(worker: &str, more: &[&str], restart: impl Fn(&str)) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut runner = Command::new(python());
     runner.arg(clients().join("scenarios/run.py"));
     runner.arg("--server-bin").arg(windlass().get_program());
     runner.args(["--worker", worker, "--within", &WITHIN_S.to_string()]).args(more);
-    let output = runner.output().unwrap();
-    let (said, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{complaints}");
-    assert!(said.contains("; failed: none"), "{said}");
+    let mut child = runner.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut done, said) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let mut lines = Vec::new();
+    for line in said.lines().map(Result::unwrap) {
+        if let Some(how) = line.strip_suffix(" database") {
+            restart(how);
+            writeln!(done, "done").unwrap();
+        }
+        lines.push(line);
+    }
+    let status = child.wait().unwrap();
+    let last = lines.last().map_or("", String::as_str);
+    assert!(status.success() && last.ends_with("failed: none"), "{status}:\n{}", lines.join("\n"));
+}
+
+fn no_database(how: &str) {
+    panic!("{how} the database? There is none");
 }
 
 #[test]
 fn the_scenarios_hold_with_plain_http() {
-    run(&in_python("scenarios/reference_worker.py"), &[]);
+    run(&in_python("scenarios/reference_worker.py"), &[], no_database);
 }
 
 #[test]
 fn the_scenarios_hold_with_the_python_library() {
-    run(&in_python("python/tests/scenario_worker.py"), &[]);
+    run(&in_python("python/tests/scenario_worker.py"), &[], no_database);
+}
+
+#[test]
+fn the_scenarios_hold_on_postgres() {
+    let url = PostgresServer::shared().url();
+    let more = [&["--store", &url][..], &NOT_SAFE].concat();
+    run(&in_python("scenarios/reference_worker.py"), &more, no_database);
+}
+
+#[test]
+fn steps_survive_restarts_of_the_database() {
+    let database = PostgresServer::start(Disk::Safe, &[]);
+    let restart = |how: &str| match how {
+        "kill" => {
+            database.kill();
+            database.resume();
+        }
+        _ => database.restart(),
+    };
+    let worker = in_python("scenarios/reference_worker.py");
+    run(&worker, &["--store", &database.url(), "--database", "--only", "database", "--jobs", "4"], restart);
 }
