@@ -78,7 +78,7 @@ def call(method, path, body=None):
         if time.monotonic() + pause > end:
             raise ConnectionError(str(problem))
         time.sleep(pause)
-        pause = min(2 * pause, 1.0)
+        pause = min(2 * pause, 0.2)
 
 
 class Run:
@@ -208,7 +208,7 @@ class Run:
         if len(new) == 1:
             self.out[new[0][0]] = self.step(*new[0])
         elif new:
-            with ThreadPoolExecutor(len(new)) as pool:
+            with ThreadPoolExecutor(min(len(new), 32)) as pool:
                 ends = [(name, pool.submit(self.step, name, op)) for name, op in new]
             for name, end in ends:
                 self.out[name] = end.result()
