@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 SERVER = urllib.parse.urlsplit(os.environ.get("WINDLASS_SERVER", "http://127.0.0.1:7373"))
@@ -205,26 +205,22 @@ class Run:
                 new.append((name, op))
         if new:
             self.warn()
-        if len(new) == 1:
-            self.out[new[0][0]] = self.step(*new[0])
-        elif new:
-            with ThreadPoolExecutor(min(len(new), 32)) as pool:
-                ends = [(name, pool.submit(self.step, name, op)) for name, op in new]
-            for name, end in ends:
-                self.out[name] = end.result()
-
-    def step(self, name, op):
         began = round(time.time() * 1000)
-        for left in range(op.get("retry") or 0, -1, -1):
-            try:
-                result = body_of(op)
-                break
-            except RuntimeError:
-                if left == 0:
-                    raise
-                time.sleep(0.01)
-        kept = self.guarded("steps", {"steps": [{"name": name, "result": result, "started_at": began}]})["steps"][0]
-        return result if kept["kept"] else kept["result"]
+        if len(new) == 1:
+            ((name, op),) = new
+            return self.keep([{"name": name, "result": tried(op), "started_at": began}])
+        with ThreadPoolExecutor(min(len(new), 32) or 1) as pool:
+            running = {pool.submit(tried, op): name for name, op in new}
+            while running:
+                done = wait(running, return_when=FIRST_COMPLETED).done
+                # Results that are there at the same time are kept in one call.
+                results = {running.pop(end): end.result() for end in done}
+                self.keep([{"name": name, "result": result, "started_at": began} for name, result in results.items()])
+
+    def keep(self, steps):
+        answers = self.guarded("steps", {"steps": steps})["steps"]
+        for step, kept in zip(steps, answers):
+            self.out[step["name"]] = step["result"] if kept["kept"] else kept.get("result")
 
     def children(self, name, lists):
         """Pushes the children once and waits for them; yields their results in the order of the lists."""
@@ -244,6 +240,17 @@ class Run:
             if job["state"] != "completed":
                 raise ChildFailed(f"child {job['id']} is {job['state']}: {job.get('message')}")
         return [job.get("result") for job in mine]
+
+
+def tried(op):
+    """Runs the work of a step, again after an error if the step has retries."""
+    for left in range(op.get("retry") or 0, -1, -1):
+        try:
+            return body_of(op)
+        except RuntimeError:
+            if left == 0:
+                raise
+            time.sleep(0.01)
 
 
 def body_of(op):

@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server; several times")
     parser.add_argument("--jobs", type=int, default=8, help="scenarios that run at once (8)")
     parser.add_argument("--within", type=float, default=300, help="seconds for all scenarios together (300)")
+    parser.add_argument("--patience", type=float, default=1.0, help="factor for the times within which scenarios must end (1)")
     parser.add_argument("--folder", default=Path(__file__).parent, help="folder of the scenarios")
     parser.add_argument("--list", action="store_true", help="prints the names and ends")
     parser.add_argument("--keep", action="store_true", help="keeps the folders of failed scenarios")
@@ -89,7 +90,7 @@ class Runner:
         try:
             if box is None:
                 box = self.new_box()
-            play = Play(scenario, box, self.restart_database)
+            play = Play(scenario, box, self.restart_database, self.args.patience)
             play.run()
             is_over = play.is_over()
         except Trouble as error:

@@ -32,7 +32,7 @@ fn run(worker: &str, more: &[&str], restart: impl Fn(&str)) {
     let mut runner = Command::new(python());
     runner.arg(clients().join("scenarios/run.py"));
     runner.arg("--server-bin").arg(windlass().get_program());
-    runner.args(["--worker", worker, "--within", &WITHIN_S.to_string()]).args(more);
+    runner.args(["--worker", worker, "--within", &WITHIN_S.to_string(), "--patience", "3"]).args(more);
     let mut child = runner.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut done, said) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
     let mut lines = Vec::new();
