@@ -77,7 +77,7 @@ class Play:
     def left(self):
         left = self.end - time.monotonic()
         if left <= 0:
-            raise Trouble(f"not at its end after {self.within_s} s; jobs: {self.states()}")
+            raise Trouble(f"not at its end after {self.within_s} s; {self.box.deaths} workers died; jobs: {self.states()}")
         if self.box.trouble:
             raise Trouble(self.box.trouble)
         return left
@@ -103,7 +103,7 @@ class Play:
     def states(self):
         try:
             ids = [id for ids in self.jobs.values() for id in ids][:5]
-            fields = ("state", "attempts", "wait", "waiting_for", "errors", "steps")
+            fields = ("state", "attempts", "lease", "wait", "waiting_for", "errors", "steps")
             views = [(id, self.box.call("GET", f"/api/v1/jobs/{id}")[1]) for id in ids]
             return json.dumps({id: {field: view.get(field) for field in fields if view.get(field)} for id, view in views})[:3000]
         except (OSError, http.client.HTTPException) as error:
