@@ -30,7 +30,7 @@ fn in_python(program: &str) -> String {
 fn run(worker: &str, more: &[&str], restart: impl Fn(&str)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut runner = Command::new(python());
-    runner.arg(clients().join("scenarios/run.py"));
+    runner.arg(clients().join("scenarios/run.py")).env("PYTHONPATH", clients().join("python/src"));
     runner.arg("--server-bin").arg(windlass().get_program());
     runner.args(["--worker", worker, "--within", &WITHIN_S.to_string(), "--patience", "3"]).args(more);
     let mut child = runner.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
