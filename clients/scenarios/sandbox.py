@@ -31,7 +31,7 @@ class Sandbox:
         self.files.mkdir()
         self.server_bin, self.command, self.store, self.flags = server_bin, shlex.split(worker), store, flags
         self.lock = threading.RLock()
-        self.server, self.port, self.deaths, self.trouble = None, 0, 0, None
+        self.server, self.port, self.deaths, self.trouble, self.was_killed = None, 0, 0, None, False
         self.workers, self.watchers, self.wanted = [], [], 0
         self.connections = threading.local()
         try:
@@ -73,6 +73,7 @@ class Sandbox:
         return False
 
     def kill_server(self):
+        self.was_killed = True
         self.server.kill()
         self.server.wait()
         self.disconnect()
@@ -174,7 +175,7 @@ class Sandbox:
 
     def clear(self):
         """Removes the files of the last scenario, for the next one."""
-        self.deaths, self.trouble = 0, None
+        self.deaths, self.trouble, self.was_killed = 0, None, False
         for file in self.files.iterdir():
             file.unlink()
 
