@@ -23,7 +23,7 @@ class Trouble(Exception):
 
 
 class Sandbox:
-    """Folder, server and workers. `deaths` counts the workers that died by SIGKILL."""
+    """Folder, server and workers. `deaths` counts the workers that died by SIGKILL, `kills` the kills of the server."""
 
     def __init__(self, server_bin, worker, store=None, flags=()):
         self.folder = Path(tempfile.mkdtemp(prefix="windlass-scenario-"))
@@ -31,7 +31,7 @@ class Sandbox:
         self.files.mkdir()
         self.server_bin, self.command, self.store, self.flags = server_bin, shlex.split(worker), store, flags
         self.lock = threading.RLock()
-        self.server, self.port, self.deaths, self.trouble, self.was_killed = None, 0, 0, None, False
+        self.server, self.port, self.deaths, self.trouble, self.kills = None, 0, 0, None, 0
         self.workers, self.watchers, self.wanted = [], [], 0
         self.connections = threading.local()
         try:
@@ -48,7 +48,8 @@ class Sandbox:
 
     def start_server(self):
         """Starts the server on the port it had; a first start chooses one."""
-        ports = [self.port] if self.port else random.sample(range(*PORTS), 20)
+        # A process that the killed server has just started may hold the port for another moment.
+        ports = [self.port] * 20 if self.port else random.sample(range(*PORTS), 20)
         for port in ports:
             ready = self.folder / "ready.json"
             ready.unlink(missing_ok=True)
@@ -60,6 +61,7 @@ class Sandbox:
             if self.until_ready(ready):
                 self.port = port
                 return
+            time.sleep(0.1)
         raise Trouble(f"the server does not start:\n{self.tail('server.log')}")
 
     def until_ready(self, ready):
@@ -73,7 +75,7 @@ class Sandbox:
         return False
 
     def kill_server(self):
-        self.was_killed = True
+        self.kills += 1
         self.server.kill()
         self.server.wait()
         self.disconnect()
@@ -175,7 +177,7 @@ class Sandbox:
 
     def clear(self):
         """Removes the files of the last scenario, for the next one."""
-        self.deaths, self.trouble, self.was_killed = 0, None, False
+        self.deaths, self.trouble, self.kills = 0, None, 0
         for file in self.files.iterdir():
             file.unlink()
 
