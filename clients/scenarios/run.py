@@ -48,8 +48,8 @@ class Runner:
         for scenario in sorted(scenarios, key=lambda scenario: -scenario.get("within_s", 0)):
             self.todo.put(scenario)
         self.lock, self.boxes, self.made = threading.Lock(), set(), 0
-        self.failed, self.passed, self.starved = [], 0, []
-        self.one_restart = threading.Lock()
+        self.failed, self.passed, self.starved, self.closing = [], 0, [], False
+        self.one_restart, self.lanes = threading.Lock(), []
 
     def restart_database(self, how):
         """Asks the caller of this program to restart the database."""
@@ -69,7 +69,10 @@ class Runner:
             box = Sandbox(os.path.abspath(self.args.server_bin), self.args.worker, store, self.args.flag)
         with self.lock:
             self.boxes.add(box)
-        return box
+            if not self.closing:
+                return box
+        self.drop(box)
+        raise Trouble("the runner ends")
 
     def drop(self, box, keep=False):
         with self.lock:
@@ -78,7 +81,7 @@ class Runner:
 
     def lane(self):
         box = None
-        while True:
+        while not self.closing:
             try:
                 scenario = self.todo.get_nowait()
             except queue.Empty:
@@ -131,10 +134,13 @@ class Runner:
                     print(f"    folder {box.folder}", flush=True)
 
     def close(self):
-        with self.lock:
-            boxes, self.boxes = self.boxes, set()
-        for box in boxes:
-            box.close()
+        """Ends all lanes with their processes."""
+        self.closing, end = True, time.monotonic() + 3
+        for box in list(self.boxes):
+            self.drop(box)
+        # A lane may be starting a server.
+        for lane in self.lanes:
+            lane.join(max(0.0, end - time.monotonic()))
 
     def play_again(self, end):
         """Plays scenarios whose workers had no time for heartbeats once more, alone."""
@@ -146,7 +152,7 @@ class Runner:
 
     def run(self):
         """True if all scenarios went as expected, within the time."""
-        lanes = [threading.Thread(target=self.lane, daemon=True) for _ in range(min(self.args.jobs, self.todo.qsize()))]
+        lanes = self.lanes = [threading.Thread(target=self.lane, daemon=True) for _ in range(min(self.args.jobs, self.todo.qsize()))]
         end = time.monotonic() + self.args.within
         for lane in lanes:
             lane.start()
@@ -164,6 +170,12 @@ def is_wanted(scenario, only):
     return not only or any(fnmatch.fnmatch(name, pattern) for pattern in only for name in (scenario["name"], scenario["file"]))
 
 
+def end(*_):
+    """Ends in order; a second signal does not disturb that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def main():
     args = arguments()
     scenarios = [scenario for scenario in load(args.folder) if is_wanted(scenario, args.only)]
@@ -174,7 +186,7 @@ def main():
     if not scenarios:
         print("no scenario has this name")
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, end)
     runner, began = Runner(args, scenarios), time.monotonic()
     try:
         is_well = runner.run()
