@@ -127,7 +127,8 @@ impl Api {
         let (mut found, mut query) = (Vec::new(), String::new());
         loop {
             let path = format!("/api/v1/jobs/{id}/children{query}");
-            let page: wire::ChildrenAnswer = self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
+            let page: wire::ChildrenAnswer =
+                self.repeat(Method::GET, &path, Bytes::new(), WITHIN * 3).await?;
             found.extend(page.jobs);
             match page.next {
                 Some(cursor) => query = format!("?cursor={cursor}"),

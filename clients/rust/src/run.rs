@@ -61,6 +61,8 @@ pub(crate) struct Notes {
 pub(crate) struct Run {
     pub(crate) job: Job,
     pub(crate) token: u64,
+    /// Number of times that steps of the job were dropped to be executed again.
+    pub(crate) generation: u32,
     pub(crate) backend: Backend,
     pub(crate) on_change: OnChange,
     /// Wakes the worker to send notes.
@@ -97,6 +99,7 @@ impl Run {
         Run {
             job,
             token: claimed.token,
+            generation: claimed.generation,
             backend,
             on_change: task.on_change,
             wake,

@@ -8,8 +8,6 @@ import { isSettled, payloadOf, type JobView } from "./wire.js";
 
 /** Retention of the children of `ctx.all`: their results must be there when the last one ends. */
 const CHILDREN_KEPT_MS = 30 * 86_400_000;
-/** Children that the server lists in one answer. */
-const CHILDREN_LISTED_MAX = 1_000;
 
 /** Results of calls, in their order. */
 export type Results<C extends readonly Call[]> = { -readonly [I in keyof C]: C[I] extends Call<infer R> ? R : never };

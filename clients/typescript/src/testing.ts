@@ -201,11 +201,6 @@ export class Testing implements Backend {
   }
 
   /** @internal */
-  async withTag(tag: string): Promise<JobView[]> {
-    return this.#memory.jobs.filter(({ tags }) => tags.includes(tag)).map((job) => this.#memory.view(job));
-  }
-
-  /** @internal */
   async result(id: JobId): Promise<ResultView> {
     await this.run();
     const view = this.#memory.view(this.#memory.find(id));

@@ -31,12 +31,11 @@ pub(crate) async fn all_settled<R: DeserializeOwned>(
     if calls.is_empty() {
         return Ok(Vec::new());
     }
-    let generation = turn.kept.as_ref().map_or(run.job.generation, |kept| kept.generation);
+    let generation = turn.kept.as_ref().map_or(run.generation, |kept| kept.generation);
     let label = label(&turn.name, generation);
     let jobs = calls.into_iter().enumerate();
-    let jobs: Vec<NewJob> = jobs
-        .map(|(index, call)| Ok(child(&run, &label, index, call.job?)))
-        .collect::<Result<_, Error>>()?;
+    let jobs: Vec<NewJob> =
+        jobs.map(|(index, call)| Ok(child(&run, &label, index, call.job?))).collect::<Result<_, Error>>()?;
     if turn.kept.is_none() {
         begin(&run, &turn.name)?;
         keep_version(&run).await?;

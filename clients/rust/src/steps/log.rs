@@ -113,7 +113,12 @@ mod tests {
     fn kept(names: &[&str]) -> Vec<KeptStep> {
         let result =
             |name: &str| RawValue::from_string(if name == VERSION { "3" } else { "null" }.into()).ok();
-        let step = |name: &&str| KeptStep { name: (*name).into(), result: result(name), timed_out: false, generation: 0 };
+        let step = |name: &&str| KeptStep {
+            name: (*name).into(),
+            result: result(name),
+            timed_out: false,
+            generation: 0,
+        };
         names.iter().map(step).collect()
     }
 

@@ -100,7 +100,12 @@ impl TestStore {
             Some(kept) => StepAnswer { kept: false, result: kept.result.clone() },
             None => {
                 let result = Some(step.result.clone());
-                entry.steps.push(KeptStep { name: step.name.clone(), result, timed_out: false, generation: 0 });
+                entry.steps.push(KeptStep {
+                    name: step.name.clone(),
+                    result,
+                    timed_out: false,
+                    generation: 0,
+                });
                 StepAnswer { kept: true, result: None }
             }
         };

@@ -4,7 +4,10 @@ mod gate;
 mod python_jq;
 mod python_sidejob;
 mod rust_jq;
+#[path = "../../../../../clients/rust/tests/server/main.rs"]
+mod rust_native;
 mod scenarios;
+mod typescript;
 
 use crate::jq::call;
 use crate::server::{Server, eventually};

@@ -37,6 +37,7 @@ fn the_library_passes_its_tests() {
     let server = Server::start(&["--set", "sidejob.lease_s=6"]);
     let mut tests = python_with_library();
     tests.args(["-m", "unittest", "discover", "-s"]).arg(library().join("tests"));
+    tests.env("WINDLASS_BIN", crate::server::windlass().get_program());
     succeeds(tests.env("SIDEJOB", format!("{}/sidejob", server.url())));
 }
 

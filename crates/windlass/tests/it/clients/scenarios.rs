@@ -52,9 +52,24 @@ fn no_database(how: &str) {
     panic!("{how} the database? There is none");
 }
 
+/// In the short form on PostgreSQL only.
 #[test]
 fn the_scenarios_hold_with_plain_http() {
-    run(&in_python("scenarios/reference_worker.py"), &[], no_database);
+    if std::env::var_os("WINDLASS_LONG").is_some() {
+        run(&in_python("scenarios/reference_worker.py"), &[], no_database);
+    }
+}
+
+#[test]
+fn the_scenarios_hold_with_the_typescript_library() {
+    let worker = super::typescript::library().join("tests/scenario-worker.mjs");
+    run(&format!("node '{}'", worker.display()), &[], no_database);
+}
+
+#[test]
+fn the_scenarios_hold_with_the_rust_library() {
+    let program = Path::new(windlass().get_program()).with_file_name("examples").join("scenario_worker");
+    run(&format!("'{}'", program.display()), &[], no_database);
 }
 
 #[test]
