@@ -116,7 +116,7 @@ impl Engine {
             swapping: tokio::sync::Mutex::default(),
             claims_held: watch::Sender::new(false),
             leases: Mutex::default(),
-            outages: Outages::at_start(now, store.shared().is_none()),
+            outages: Outages::at_start(now, Outages::before(&*store)),
             latest: AtomicI64::new(i64::MIN),
             calendar,
             store,

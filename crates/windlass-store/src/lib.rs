@@ -206,6 +206,11 @@ pub trait SharedStore: Send + Sync {
     /// the store has no clock.
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>>;
 
+    /// Last sign of life of any server before this one opened the store; `None`: unknown.
+    fn seen_before(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// Offset of the wall clock from the timeline of that clock, and the steps in which it was set.
     fn calendar(&self) -> Option<calendar::Kept>;
 }

@@ -3,6 +3,7 @@
 
 use parking_lot::Mutex;
 use windlass_core::{Lease, Timestamp};
+use windlass_store::Store;
 
 /// Time that workers have to send their next heartbeat after an outage: libraries try again at least every five
 /// seconds.
@@ -20,10 +21,17 @@ struct Known {
 }
 
 impl Outages {
-    /// `alone`: no other server was there before this one started.
-    pub(crate) fn at_start(now: Timestamp, alone: bool) -> Outages {
-        let last = alone.then_some((Timestamp::from_millis(i64::MIN), now));
-        Outages(Mutex::new(Known { since: None, last }))
+    /// `since`: time from which no server was there; `None`: unknown.
+    pub(crate) fn at_start(now: Timestamp, since: Option<Timestamp>) -> Outages {
+        Outages(Mutex::new(Known { since: None, last: since.map(|since| (since, now)) }))
+    }
+
+    /// Time from which no server used the store: on a store of its own, any time before the start.
+    pub(crate) fn before(store: &dyn Store) -> Option<Timestamp> {
+        match store.shared() {
+            Some(shared) => shared.seen_before(),
+            None => Some(Timestamp::from_millis(i64::MIN)),
+        }
     }
 
     pub(crate) fn store_failed(&self, now: Timestamp) {
@@ -70,8 +78,9 @@ mod tests {
 
     #[test]
     fn leases_from_before_the_start_are_excused_until_shortly_after_it() {
-        let outages = Outages::at_start(at(100_000), true);
+        let outages = Outages::at_start(at(100_000), Some(at(20_000)));
         for (granted_at, until, excused) in [
+            (10_000, 19_999, false),
             (10_000, 40_000, true),
             (90_000, 110_000, true),
             (90_000, 110_001, false),
@@ -79,12 +88,15 @@ mod tests {
         ] {
             assert_eq!(outages.excuse(&lease(granted_at, until)), excused, "{granted_at} to {until}");
         }
-        assert!(!Outages::at_start(at(100_000), false).excuse(&lease(10_000, 40_000)), "others were there");
+        assert!(
+            !Outages::at_start(at(100_000), None).excuse(&lease(10_000, 40_000)),
+            "others may have been there"
+        );
     }
 
     #[test]
     fn leases_that_end_while_the_store_is_away_are_excused() {
-        let outages = Outages::at_start(at(0), false);
+        let outages = Outages::at_start(at(0), None);
         outages.store_answered(at(1_000));
         assert!(!outages.excuse(&lease(500, 1_000)));
         outages.store_failed(at(50_000));

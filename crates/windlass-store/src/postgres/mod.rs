@@ -285,6 +285,10 @@ impl SharedStore for PostgresStore {
         Some(Arc::clone(&self.shared.clock_ahead_ms))
     }
 
+    fn seen_before(&self) -> Option<Timestamp> {
+        self.shared.seen_before.get().copied().flatten()
+    }
+
     fn calendar(&self) -> Option<crate::calendar::Kept> {
         Some(self.shared.calendar())
     }

@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub outbox: Outbox,
     /// Offset of the database's clock from this machine's, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
+    /// Last sign of life of any server before this one's first.
+    pub seen_before: OnceLock<Option<Timestamp>>,
     /// Rows left in the tallies after this server last summed them up.
     pub tallies_left: AtomicI64,
     /// See [`super::PostgresOptions`].
@@ -50,6 +52,7 @@ impl Shared {
             server: server_name(),
             outbox: Outbox::default(),
             clock_ahead_ms: Arc::default(),
+            seen_before: OnceLock::new(),
             tallies_left: AtomicI64::default(),
             follows_clock: options.follow_clock,
             clock_error_ms: options.clock_error_ms,
