@@ -78,8 +78,8 @@ pub enum Event {
         token: Token,
         chance: f64,
     },
-    /// The same, while the worker could not reach the server: by the default lease policy the attempt does not
-    /// count.
+    /// The same, while the worker could not reach the server: by the default lease policy the last attempt does
+    /// not count.
     LapseInOutage {
         token: Token,
         chance: f64,

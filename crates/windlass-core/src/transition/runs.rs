@@ -313,9 +313,10 @@ pub(super) fn lapsed(
     remember_failure(&mut next, outcome, now);
     inputs_returned(&mut next);
     if run.kind == RunKind::Perform {
-        let is_spared = in_outage && policy.on_lapse == OnLapse::RunAgain;
-        let more = if is_spared { -1 } else { i32::from(policy.lapse_attempts) };
-        next.progress.attempts = next.progress.attempts.saturating_add_signed(more);
+        let counted = next.progress.attempts.saturating_add_signed(i32::from(policy.lapse_attempts));
+        let is_last = !job.spec.policy.retry.allows_another(counted);
+        let is_spared = in_outage && is_last && policy.on_lapse == OnLapse::RunAgain;
+        next.progress.attempts = if is_spared { counted.saturating_sub(1) } else { counted };
     }
     if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
         return to(job, next, state);

@@ -196,14 +196,14 @@ async fn the_scheduler_goes_on_after_trouble() {
     world.pass(30_000).await;
     assert!(world.picture().await.contains("running"), "the store was not there");
     world.pass(1_000).await;
-    world.shows(&world.picture().await, "1 ready default/a p0 a0 at 31000");
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 31000");
     let again = world.claim_one().await;
     faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
     world.pass(30_000).await;
     assert!(world.picture().await.contains("running"));
     world.pass(1_000).await;
     assert!(world.settle(&again, finish()).await.is_err());
-    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 62000");
+    world.shows(&world.picture().await, "1 ready default/a p0 a2 at 62000");
 }
 
 #[tokio::test]

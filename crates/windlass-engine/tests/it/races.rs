@@ -59,7 +59,7 @@ async fn who_asks_what_is_due_and_hears_of_trouble_leaves_it_to_the_scheduler() 
     world.clock.advance(30_000);
     assert!(world.engine.catch_up().await.is_err());
     world.pass(1_000).await;
-    world.shows(&world.picture().await, "1 ready default/a p0 a0 at 31000");
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 31000");
 }
 
 /// Claims a job; the reply arrives only after the job was cancelled in this way.

@@ -1,4 +1,4 @@
-//! Steps, waits and signals through the engine; outages that cost no attempt.
+//! Steps, waits and signals through the engine; outages that fail no job.
 
 use crate::world::*;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ async fn a_parent_sleeps_until_its_children_are_settled() {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_server_costs_no_attempt() {
+async fn an_outage_of_the_server_fails_no_job() {
     let world = World::new().await;
     let id = world.push(tries(job("a"), 1)).await;
     world.claim_one().await;
@@ -114,7 +114,7 @@ async fn an_outage_of_the_server_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_store_costs_no_attempt() {
+async fn an_outage_of_the_store_fails_no_job() {
     let (world, faults) = faulty_world().await;
     world.push(tries(job("a"), 1)).await;
     world.claim_one().await;

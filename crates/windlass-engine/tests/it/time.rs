@@ -281,7 +281,7 @@ async fn what_was_due_while_nobody_was_there_is_handled_at_the_start() {
     rest().await;
     world.shows(
         &world.picture().await,
-        "1 ready default/orphaned p0 a0 at 100000
+        "1 ready default/orphaned p0 a1 at 100000
          2 ready default/delayed p0 a0 at 1000",
     );
 }

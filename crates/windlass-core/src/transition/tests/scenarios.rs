@@ -24,7 +24,7 @@ fn finished_at(job: &Job, began: i64, ended: i64) -> Job {
 // --- attempts and time -------------------------------------------------------------------------------------
 
 #[test]
-fn a_lease_that_ends_in_an_outage_costs_no_attempt() {
+fn a_lease_that_ends_in_an_outage_does_not_cost_the_last_attempt() {
     let last = job_with(|policy| policy.retry.max_attempts = Some(1));
     let running = claimed(&last, 0);
     let Event::Lapse { token, chance } = lapse(&running) else { panic!("no lapse") };
@@ -34,6 +34,10 @@ fn a_lease_that_ends_in_an_outage_costs_no_attempt() {
     assert_eq!(spared.body.as_ref().unwrap().errors[0].attempt, 1, "the attempt that was spared");
     assert_eq!(spared.version, running.version + 1);
     assert_eq!(refusal(&running, Event::LapseInOutage { token, chance }, 999), Refused::LeaseLive);
+    let early = claimed(&job(), 0);
+    let Event::Lapse { token, chance } = lapse(&early) else { panic!("no lapse") };
+    let counted = after(&early, Event::LapseInOutage { token, chance }, 1_000);
+    assert_eq!((state(&counted), counted.progress.attempts), ("ready", 1), "attempts are left");
     let strict = job_with(|policy| {
         policy.retry.max_attempts = Some(1);
         policy.lease.on_lapse = OnLapse::Fail;

@@ -701,18 +701,4 @@ terminated
   !no_step <- requeue: from a step
   !still_kept <- expire
   !not_due <- skip
-
-stack backtrace:
-   0: __rustc::rust_begin_unwind
-             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/panicking.rs:689:5
-   1: core::panicking::panic_fmt
-             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/panicking.rs:80:14
-   2: windlass_core::transition::tests::table::every_event_does_this_in_every_state
-             at ./src/transition/tests/table.rs:247:5
-   3: windlass_core::transition::tests::table::every_event_does_this_in_every_state::{{closure}}
-             at ./src/transition/tests/table.rs:244:42
-   4: core::ops::function::FnOnce::call_once
-             at /root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/lib/rustlib/src/rust/library/core/src/ops/function.rs:250:5
-   5: <fn() -> core::result::Result<(), alloc::string::String> as core::ops::function::FnOnce<()>>::call_once
-             at /rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/ops/function.rs:250:5
 ";

@@ -152,7 +152,9 @@ pub fn attempts_are_counted(life: &Life<'_>, say: &mut Say<'_>) {
             // A parent's finish makes it wait for its children and restarts its attempts.
             settle.token == first.token && settle.how != How::Fail && settle.record.may_be_done()
         });
-        if second.attempt <= first.attempt && !given_back && !starts_over && !has_children {
+        // The last attempt is repeated if its lease ended in an outage.
+        let is_spared = second.attempt == first.attempt && second.attempt == push.max_attempts;
+        if second.attempt <= first.attempt && !is_spared && !given_back && !starts_over && !has_children {
             say(
                 15,
                 format!("job {}: attempt {} came twice, in call {}", life.id, second.attempt, claim.call),
