@@ -199,6 +199,11 @@ impl Steps {
         Ok(())
     }
 
+    /// True if the end of a wait can be kept as a step, whatever the signal brings.
+    pub(crate) fn has_room_for_a_wait(&self) -> bool {
+        self.kept.len() < STEPS_MAX && self.kept_bytes() + SIGNAL_BYTES_MAX <= STEPS_BYTES_MAX
+    }
+
     /// Begins a wait. Returns what ends it at once: a signal that came early, or the end of the children.
     pub(crate) fn begin_wait(&mut self, wait: Wait, children_pending: bool) -> Option<Woken> {
         let early = wait.signal.as_ref().and_then(|name| {

@@ -187,6 +187,10 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::ChildAdded => {
             let mut next = touched(job, now);
             next.progress.pending_children = next.progress.pending_children.saturating_add(1);
+            // A turn with children leaves a generation behind, so that the next turn has children of its own.
+            if next.spec.policy.repeat.is_some() && next.steps().is_none() {
+                steps_mut(&mut next);
+            }
             stay(next)
         }
         Event::ChildSettled => resumed_after(job, one_child_less(job, now), now),

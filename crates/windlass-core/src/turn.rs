@@ -153,6 +153,8 @@ pub fn comes_too_late(job: &Job) -> bool {
         && lease.kind == RunKind::Perform
         && !lease.ahead
         && job.progress.attempts <= 1
+        // A turn that has begun and waited is not late.
+        && job.steps().is_none_or(|steps| steps.kept().is_empty())
         && repeat.missed(job.progress.due_at, lease.granted_at) > 0
 }
 

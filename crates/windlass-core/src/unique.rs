@@ -4,6 +4,9 @@ use crate::state::JobState;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// First character of a unique key or alias that stands for an idempotency key.
+pub const IDEMPOTENCY_MARK: char = '\u{1f}';
+
 /// Effect of a second push with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

@@ -67,6 +67,10 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
         JobState::Suspended { .. } => {
             if let Some(steps) = waiting_steps(&mut next) {
                 steps.end_wait(Woken::ByRequest, now);
+                // The slot of the turn stays as it is.
+                if job.spec.policy.repeat.is_some() {
+                    next.progress.due_at = job.progress.due_at;
+                }
             }
             next.progress.attempts = 0;
             to(job, next, JobState::ready(at))
@@ -220,6 +224,11 @@ pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Trans
             let lease = Lease { afterwards: Afterwards::Rest(rest), ..lease.clone() };
             to(job, next, JobState::Running(lease))
         }
+        // Pauses a turn that waits; when it is resumed it waits again.
+        JobState::Suspended { .. } if rest == Rest::Suspended && waiting_steps(&mut next).is_some() => {
+            steps_mut(&mut next).drop_wait();
+            to(job, next, JobState::SUSPENDED)
+        }
         state if state.name() == rest.name() => Err(Refused::Settled(rest.name())),
         JobState::Ready { .. }
         | JobState::Suspended { .. }
@@ -228,6 +237,9 @@ pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Trans
         | JobState::Cancelled { .. }
         | JobState::Terminating { .. }
         | JobState::Terminated { .. } => {
+            if let Some(steps) = waiting_steps(&mut next) {
+                steps.drop_wait();
+            }
             next.progress.finished_at = Some(now);
             to(job, next, rest.state(now))
         }

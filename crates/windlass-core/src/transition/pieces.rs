@@ -354,6 +354,11 @@ pub(super) fn waits_for_children(job: &Job) -> bool {
 /// Starts a new scheduled run without the steps of the previous one.
 pub(super) fn start_over(next: &mut Job, run_at: Timestamp) {
     start_over_with_steps(next, run_at);
+    without_steps(next);
+}
+
+/// Begins a new generation of steps.
+pub(super) fn without_steps(next: &mut Job) {
     if let Some(steps) = next.steps() {
         let anew = steps.anew();
         body_mut(next).steps = Some(Arc::new(anew));

@@ -102,6 +102,9 @@ pub(super) fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Tran
         end_turn(job, &mut next, TurnOutcome::Completed, now);
     }
     if let Some(state) = run.overruled(&mut next, now) {
+        if !waits && !state.is_settled() {
+            without_steps(&mut next);
+        }
         return after_run(job, next, state);
     }
     let again = run.again_at();
@@ -117,6 +120,7 @@ pub(super) fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Tran
         return after_run(job, next, JobState::Waiting);
     }
     if let Some(at) = again {
+        without_steps(&mut next);
         return run_again(job, next, at.max(now));
     }
     if let Some(run_at) = next_turn {
@@ -133,8 +137,12 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
     replace_payload(&mut next, failure.payload);
     remember_failure(&mut next, failure.outcome, now);
     inputs_returned(&mut next);
+    let repeats = job.spec.policy.repeat.is_some();
     if let Some(state) = run.overruled(&mut next, now) {
         end_turn(job, &mut next, TurnOutcome::Failed, now);
+        if repeats {
+            without_steps(&mut next);
+        }
         return after_run(job, next, state);
     }
     if run.cancel_asked {
@@ -143,6 +151,9 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
     }
     if let Some(at) = run.again_at() {
         end_turn(job, &mut next, TurnOutcome::Failed, now);
+        if repeats {
+            without_steps(&mut next);
+        }
         return run_again(job, next, at.max(now));
     }
     let again = match failure.retry {
@@ -265,6 +276,9 @@ pub(super) fn suspended(job: &Job, suspend: Suspend, now: Timestamp) -> Result<T
     if let Some(wait) = wait {
         let children_pending = next.progress.pending_children > 0;
         let steps = steps_mut(&mut next);
+        if wait.step.is_some() && !steps.has_room_for_a_wait() {
+            return Err(Refused::StepsFull);
+        }
         let early = steps.begin_wait(Wait { since: now, ..*wait }, children_pending);
         let is_over = until.is_some_and(|until| until <= now).then_some(Woken::ByTime);
         if let Some(woken) = early.or(is_over) {

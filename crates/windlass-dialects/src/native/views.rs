@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use steps::{SignalView, StepView, WaitView};
 use windlass_core::repeat::Moments;
+use windlass_core::unique::IDEMPOTENCY_MARK;
 use windlass_core::{Action, Job, JobState, Timestamp};
 
 pub(super) use parts::{OutcomeFields, Progress};
@@ -25,8 +26,6 @@ pub(super) use steps::StepResult;
 
 /// Estimated bytes of one job without its payload; it avoids most reallocations.
 pub(super) const JOB_BYTES_GUESS: usize = 320;
-/// First character of a unique key or alias that stands for an idempotency key.
-pub(super) const IDEMPOTENCY_MARK: char = '\u{1f}';
 /// Predicted runs per repeating job.
 const RUNS_FORETOLD: usize = 10;
 

@@ -246,6 +246,22 @@ async fn a_push_with_the_same_idempotency_key_creates_one_job() {
         (&shown["unique"]["key"], &shown["idempotency_key"], shown.get("alias")),
         (&json!("u"), &json!("k2"), None)
     );
+    for rule in ["refuse", "update"] {
+        let body = |payload: u8| {
+            let unique = json!({"key": format!("u-{rule}"), "on_conflict": rule});
+            json!({"name": "mail", "unique": unique, "idempotency_key": format!("k-{rule}-{payload}"), "payload": payload})
+        };
+        let first = server.post("/api/v1/jobs", &body(1).to_string()).await.json()["id"].clone();
+        let again = server.post("/api/v1/jobs", &body(1).to_string()).await;
+        assert_eq!((again.status, &again.json()["id"]), (201, &first), "{rule}: {}", again.text());
+        let other = server.post("/api/v1/jobs", &body(2).to_string()).await;
+        assert_eq!(other.status, if rule == "refuse" { 409 } else { 201 }, "{}", other.text());
+        server.post("/api/v1/jobs", &body(1).to_string()).await;
+        let payload = server.get(&format!("/api/v1/jobs/{first}")).await.json()["payload"].clone();
+        assert_eq!(payload, if rule == "refuse" { 1 } else { 2 }, "{rule}: a repeated push changes nothing");
+    }
+    let all = r#"{"name":"mail","unique":"u","alias":"a","idempotency_key":"k"}"#;
+    assert_eq!(server.post("/api/v1/jobs", all).await.status, 400);
     let batch = r#"{"jobs":[{"name":"a","idempotency_key":"k3"},{"name":"a","idempotency_key":"k4"},{"name":"a","idempotency_key":"k3"}]}"#;
     let ids = server.post("/api/v1/jobs", batch).await.json()["ids"].clone();
     assert_eq!(ids[0], ids[2]);

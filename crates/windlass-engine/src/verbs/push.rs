@@ -9,7 +9,7 @@ use crate::verbs::{JobEvent, Push, Pushed, RunAt};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
-use windlass_core::unique::OnConflict;
+use windlass_core::unique::{IDEMPOTENCY_MARK, OnConflict};
 use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateWord, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
@@ -171,9 +171,13 @@ impl Inner {
         if !scope.is_everything() {
             self.refuse_out_of_reach(&mut pushed, scope).await?;
         }
+        let repeated = self.repeated_pushes(&pushed, specs).await?;
         let mut updates = Vec::new();
         for (answer, spec) in pushed.iter_mut().zip(specs) {
             let (Pushed::Existing(id), Some(unique)) = (*answer, spec.unique()) else { continue };
+            if repeated.contains(&id) {
+                continue;
+            }
             match unique.on_conflict {
                 OnConflict::Return => {}
                 OnConflict::Refuse => *answer = Pushed::Refused(PushRefused::Duplicate(id)),
@@ -196,6 +200,31 @@ impl Inner {
         // A job deleted since the push needs no update.
         self.change(None, asks, Vec::new()).await?;
         Ok(pushed)
+    }
+
+    /// Jobs that an earlier push with the same idempotency key has created, beside a unique key with a conflict
+    /// rule.
+    async fn repeated_pushes(
+        &self,
+        pushed: &[Pushed],
+        specs: &[Arc<JobSpec>],
+    ) -> Result<FxHashSet<JobId>, EngineError> {
+        let key = |spec: &JobSpec| {
+            spec.alias().filter(|alias| alias.starts_with(IDEMPOTENCY_MARK)).map(str::to_owned)
+        };
+        let with_key = pushed.iter().zip(specs).filter_map(|(answer, spec)| match answer {
+            Pushed::Existing(id) => Some((*id, key(spec)?)),
+            Pushed::New(_) | Pushed::Refused(_) => None,
+        });
+        let with_key: Vec<(JobId, String)> = with_key.collect();
+        if with_key.is_empty() {
+            return Ok(FxHashSet::default());
+        }
+        let holders = self.store.load(with_key.iter().map(|(id, _)| *id).collect()).await?;
+        let same = |(holder, (id, key)): (Option<Arc<Job>>, (JobId, String))| {
+            holder.filter(|job| job.spec.alias() == Some(&key)).map(|_| id)
+        };
+        Ok(holders.into_iter().zip(with_key).filter_map(same).collect())
     }
 
     /// A key of a job outside the scope is reported as a duplicate; that job is neither returned nor updated.

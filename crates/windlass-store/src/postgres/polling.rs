@@ -49,12 +49,12 @@ pub(super) async fn poll_once(shared: &Arc<Shared>) -> Result<()> {
     if let Some(row) = hello.first() {
         let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
         shared.outbox.set_company(has_company);
-        let seen_before: Option<i64> = row.get(3);
-        shared.seen_before.get_or_init(|| seen_before.map(Timestamp::from_millis));
         if shared.follows_clock {
             let reading = clock::Reading { there_ms: there_us.div_euclid(1_000), asked, answered };
             clock::follow(shared, reading, row.get(2), row.get(3)).await?;
         }
+        let (seen_before, ahead_ms): (Option<i64>, i64) = (row.get(3), shared.calendar().ahead_ms);
+        shared.seen_before.get_or_init(|| seen_before.map(|ms| Timestamp::from_millis(ms - ahead_ms)));
     }
     shared.learn_lanes().await?;
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;

@@ -230,3 +230,76 @@ fn a_cancelled_wait_is_over() {
     let asked = after(&running, cancel(ASK), 10);
     assert_eq!(state(&after(&asked, wait(&asked, None, for_go), 20)), "cancelled");
 }
+
+fn hourly(change: impl FnOnce(&mut Policy)) -> Job {
+    job_with(|policy| {
+        policy.repeat = every("every 1h");
+        policy.repeat_after_failure = true;
+        change(policy);
+    })
+}
+
+/// Run with the step `a` kept.
+fn with_step(job: &Job) -> Job {
+    let running = claimed(job, 0);
+    after(&running, keep(&running, vec![step("a", "1")]), 10)
+}
+
+#[test]
+fn a_finished_run_leaves_no_steps_to_the_next_however_it_comes() {
+    let running = with_step(&job());
+    let again = after(&running, run_it(15), 15);
+    assert_eq!(steps(&after(&again, finish(holder(&again)), 20)), "", "a run was requested meanwhile");
+    let running = with_step(&hourly(|_| {}));
+    let paused = after(&running, Event::PutToRest(Rest::Suspended), 15);
+    for end in [finish(holder(&paused)), fail(holder(&paused), RetryWish::Policy)] {
+        let ended = after(&paused, end, 20);
+        assert_eq!(
+            (state(&ended), steps(&ended)),
+            ("suspended", String::new()),
+            "its schedule was paused meanwhile"
+        );
+    }
+}
+
+#[test]
+fn a_turn_that_waited_is_not_late() {
+    let running = with_step(&hourly(|policy| policy.catch_up = crate::turn::CatchUp::None));
+    let suspended = after(&running, wait(&running, Some(3 * 3_600_000), |_| {}), 20);
+    let woken = after(&suspended, Event::Wake, 3 * 3_600_000);
+    let running = claimed(&woken, 3 * 3_600_000);
+    assert!(!crate::turn::comes_too_late(&running));
+    assert_eq!(steps(&running), "a=1, wait=- sleep");
+}
+
+#[test]
+fn a_turn_that_waits_is_paused_and_run_without_moving_its_schedule() {
+    let running = with_step(&hourly(|_| {}));
+    let suspended = after(&running, wait(&running, Some(900_000), for_go), 20);
+    let paused = after(&suspended, Event::PutToRest(Rest::Suspended), 30);
+    assert_eq!((paused.deadline(), steps(&paused)), (None, "a=1".to_owned()));
+    assert!(paused.steps().unwrap().wait().is_none());
+    assert_eq!(
+        refusal(&paused, Event::PutToRest(Rest::Suspended), 40),
+        Refused::Settled(crate::StateName::Suspended)
+    );
+    let asleep = after(&running, wait(&running, Some(900_000), |_| {}), 20);
+    let run = after(&asleep, run_it(600_000), 600_000);
+    assert_eq!((run.progress.due_at, run_at(&run)), (at(0), 600_000), "the slot of the turn stays");
+}
+
+#[test]
+fn waits_count_towards_the_bound_of_steps() {
+    let running = claimed(&job(), 0);
+    let large = format!("\"{}\"", "x".repeat(STEPS_BYTES_MAX - 1_000));
+    let running = after(&running, keep(&running, vec![step("a", &large)]), 10);
+    assert_eq!(refusal(&running, wait(&running, None, for_go), 20), Refused::StepsFull);
+}
+
+#[test]
+fn a_turn_with_children_leaves_a_generation_behind() {
+    let running = claimed(&hourly(|policy| policy.retry.max_attempts = Some(1)), 0);
+    let parent = after(&running, Event::ChildAdded, 10);
+    let next = after(&parent, fail(holder(&parent), RetryWish::Policy), 20);
+    assert_eq!(next.steps().unwrap().generation(), 1);
+}

@@ -22,7 +22,7 @@ use windlass_core::lease::Rest;
 use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::repeat::{Moments, Repeat};
 use windlass_core::turn::CatchUp;
-use windlass_core::{Event, Format, Job, Queue, Refused, Tenant, Timestamp};
+use windlass_core::{Event, Format, Job, JobState, Queue, Refused, Tenant, Timestamp};
 use windlass_engine::VerbError;
 
 pub(super) const EXAMPLES: Examples = &[
@@ -104,7 +104,10 @@ pub(super) async fn resume(call: Call) -> Answer {
         let view = JobView::new(&job, reply_encoding(&call), call.hides_payloads(), call.engine.now());
         return reply(&call, StatusCode::OK, 512, &view);
     }
-    let at = next_time(&job, call.engine.now());
+    // Kept steps belong to a turn that has begun: it goes on at once.
+    let has_begun = job.steps().is_some_and(|steps| !steps.kept().is_empty());
+    let now = call.engine.now();
+    let at = if has_begun { now } else { next_time(&job, now) };
     act_on(&call, &tenant, &job, Event::Run { at, force: false }).await
 }
 
@@ -114,6 +117,10 @@ pub(super) async fn run(call: Call) -> Answer {
         let message =
             format!("the schedule is paused; resume it first: POST /api/v1/schedules/{}/resume", job.id);
         return Err(ApiError::coded(StatusCode::CONFLICT, "paused", message));
+    }
+    if matches!(job.state(), JobState::Suspended { .. }) {
+        let message = format!("the current turn waits; end its wait first: POST /api/v1/jobs/{}/run", job.id);
+        return Err(ApiError::coded(StatusCode::CONFLICT, "waiting", message));
     }
     let at = call.engine.now();
     act_on(&call, &tenant, &job, Event::Run { at, force: false }).await

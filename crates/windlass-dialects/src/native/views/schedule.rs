@@ -127,7 +127,10 @@ impl<'a> ScheduleView<'a> {
 
 fn overdue(job: &Job, now: Timestamp, up_since: Option<Timestamp>) -> Option<Overdue> {
     let (repeat, due_at) = (job.spec.policy.repeat.as_ref()?, job.progress.due_at);
-    let is_waiting = matches!(job.state(), JobState::Ready { .. }) && job.progress.attempts == 0;
+    // A turn that has begun and waited is not late.
+    let has_begun = job.steps().is_some_and(|steps| !steps.kept().is_empty());
+    let is_waiting =
+        matches!(job.state(), JobState::Ready { .. }) && job.progress.attempts == 0 && !has_begun;
     let missed = if is_waiting { repeat.missed(due_at, now) } else { 0 };
     let server_was_down = up_since.is_some_and(|since| since > due_at);
     (missed > 0).then(|| Overdue { due_at: due_at.into(), missed, server_was_down })

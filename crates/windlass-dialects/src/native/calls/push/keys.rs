@@ -2,11 +2,10 @@
 
 use super::PushJob;
 use crate::native::commands::{tags, within};
-use crate::native::views::IDEMPOTENCY_MARK;
 use crate::native::wire::{self, Id, UniqueAsk};
 use std::sync::Arc;
 use windlass_core::family::{Family, FamilyRule};
-use windlass_core::unique::{HeldUntil, OnConflict, Unique};
+use windlass_core::unique::{HeldUntil, IDEMPOTENCY_MARK, OnConflict, Unique};
 use windlass_core::{Extras, KeepFor};
 
 /// Shortest keep time of a completed job with an idempotency key: longer than any client repeats a push.
@@ -39,7 +38,7 @@ pub(super) fn extras(ask: &PushJob<'_>) -> Result<Option<Box<Extras>>, String> {
 }
 
 /// An idempotency key is a unique key that is held until the job is deleted. Beside another unique key it is an
-/// alias; a job with an alias of its own is pushed only once anyway.
+/// alias.
 fn add_idempotency_key(extras: &mut Extras, key: &str) -> Result<(), String> {
     within("idempotency_key", key, wire::LABEL_BYTES_MAX)?;
     let key: Arc<str> = format!("{IDEMPOTENCY_MARK}{key}").into();
@@ -48,9 +47,14 @@ fn add_idempotency_key(extras: &mut Extras, key: &str) -> Result<(), String> {
             let (on_conflict, held_until) = (OnConflict::Return, HeldUntil::Forgotten);
             extras.unique = Some(Unique { key, on_conflict, held_until });
         }
-        Some(_) => {
-            extras.alias.get_or_insert(key);
+        Some(_) if extras.alias.is_some() => {
+            return Err(
+                "`idempotency_key` cannot be combined with both `unique` and `alias`; a push with an alias \
+                        can be repeated anyway"
+                    .into(),
+            );
         }
+        Some(_) => extras.alias = Some(key),
     }
     Ok(())
 }
