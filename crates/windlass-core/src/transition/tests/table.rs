@@ -585,7 +585,7 @@ suspended, for a signal
   ready <- restart (overseer), run, run: force, requeue, requeue: even running, signal
   cancelled <- every cancel
   terminating <- terminate
-  suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
+  suspended <- log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete
@@ -593,7 +593,6 @@ suspended, for a signal
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !no_step <- requeue: from a step
-  !settled <- put to rest: suspended
   !not_due <- take result, skip, wake
   !still_kept <- expire
 suspended, its time over, unnoticed
@@ -601,7 +600,7 @@ suspended, its time over, unnoticed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running, wake
   cancelled <- every cancel
   terminating <- terminate
-  suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
+  suspended <- log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off, signal
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete
@@ -609,7 +608,6 @@ suspended, its time over, unnoticed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !no_step <- requeue: from a step
-  !settled <- put to rest: suspended
   !not_due <- take result, skip
   !still_kept <- expire
 completed
