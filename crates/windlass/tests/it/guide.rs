@@ -98,15 +98,42 @@ fn program(server: &Server, name: &str) -> PathBuf {
     path
 }
 
+fn python_with_library() -> Command {
+    let mut command = Command::new(python());
+    let library = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python/src");
+    command.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn the_programs_with_tasks_do_what_the_guide_says() {
+    let server = Server::start(&[]);
+    let start = |name: &str| {
+        let mut command = python_with_library();
+        command.arg(program(&server, name)).env("WINDLASS_SERVER", server.url());
+        command
+    };
+    for (name, said) in [
+        ("states.py", "delayed\nhello ann\ncompleted\n"),
+        ("unique.py", "True\n"),
+        ("retention.py", "small-a.jpg\n7 days\n"),
+        ("steps.py", "ch_5, approved by ann\n"),
+    ] {
+        let ran = Ran::of(&mut start(name));
+        assert_eq!((ran.stdout.as_str(), ran.code), (said, 0), "{name}: {}", ran.stderr);
+    }
+    let _worker = Killed(start("schedule.py").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let rule = eventually("the schedule is there", || {
+        let (_, schedules) = server.call("GET", "/api/v1/schedules", None);
+        schedules["jobs"][0]["repeat"].as_str().map(str::to_owned)
+    });
+    assert!(rule.contains("0 9 * * MON-FRI") && rule.contains("Europe/Berlin"), "{rule}");
+}
+
 #[test]
 fn the_programs_in_python_do_what_the_guide_says() {
     let server = Server::start(&[]);
-    let python = || {
-        let mut command = Command::new(python());
-        let library = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python/src");
-        command.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
-        command
-    };
+    let python = python_with_library;
     let mut worker = python();
     worker.arg(program(&server, "album_worker.py")).stdout(Stdio::null()).stderr(Stdio::null());
     let _worker = Killed(worker.spawn().unwrap());
