@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _wire as wire
 from ._errors import WindlassError
 from ._http import Transport
+from ._run import Run
 
 if TYPE_CHECKING:
     from ._worker import Worker
@@ -46,13 +47,13 @@ class Heartbeat:
                 batch = runs[start : start + wire.BATCH_MAX]
                 entries = [{"id": run.id, "token": run.token, "lease_ms": self._lease_ms} for run in batch]
                 try:
-                    self._tell(transport.send(wire.extend(entries)))
+                    self._tell(batch, transport.send(wire.extend(entries)))
                 except WindlassError as error:
                     log.warning("no heartbeat: %s", error)
         transport.close()
 
-    def _tell(self, answers: list[dict[str, Any]]) -> None:
-        news = [answer for answer in answers if answer.get("cancel") or not answer.get("ok")]
+    def _tell(self, runs: list[Run], answers: list[dict[str, Any]]) -> None:
+        news = [pair for pair in zip(runs, answers) if pair[1].get("cancel") or not pair[1].get("ok")]
         if news:
             with contextlib.suppress(RuntimeError):  # The event loop is closed.
-                self._worker.loop.call_soon_threadsafe(self._worker.beaten, news)
+                self._worker.loop.call_soon_threadsafe(self._worker.beaten, *zip(*news))

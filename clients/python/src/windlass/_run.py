@@ -94,6 +94,11 @@ class Run:
         self.progress: tuple[int, str | None] | None = None
         self.lock = threading.Lock()
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Job and lease token: tokens are unique only among the runs of one job."""
+        return self.id, self.token
+
     # --- execution
 
     async def execute(self) -> bytes | None:

@@ -79,8 +79,8 @@ class Worker:
         self.step_threads = Threads(STEP_THREADS, "windlass-step")
         self._pool = Pool(min(concurrency, os.cpu_count() or 1))
         self.processes: Processes = self._pool
-        #: Runs whose end the server has not taken yet, by lease token.
-        self.held: dict[int, Run] = {}
+        #: Runs whose end the server has not taken yet, by job and lease token.
+        self.held: dict[tuple[int, int], Run] = {}
         #: Handlers that are running.
         self.active = 0
         self._reports: list[Report] = []
@@ -242,7 +242,7 @@ class Worker:
     def _start(self, jobs: list[dict[str, Any]]) -> None:
         for claimed in jobs:
             run = Run(self, claimed, self.app.tasks[claimed["name"]])
-            self.held[run.token] = run
+            self.held[run.key] = run
             self.active += 1
             if self._is_stopping:
                 self._ended(run, _outcome.entry(run.id, run.token, {"outcome": "release"}))
@@ -260,7 +260,7 @@ class Worker:
         if not run.abandoned:
             self.active -= 1
         if entry is None:
-            self.held.pop(run.token, None)
+            self.held.pop(run.key, None)
         else:
             self._reports.append(Report(run, entry))
         self._wake.set()
@@ -308,7 +308,7 @@ class Worker:
                 self._replace(report, error)
                 return
             log.warning("job %s %s: the server did not take its outcome: %s", run.id, run.work.name, error)
-        self.held.pop(run.token, None)
+        self.held.pop(run.key, None)
 
     async def _report_singly(self, batch: list[Report]) -> None:
         """The server refused the whole batch: sends its reports one by one, so that one does not hold up the rest."""
@@ -327,7 +327,7 @@ class Worker:
         run = report.run
         log.error("job %s %s failed: the server did not take its outcome: %s", run.id, run.work.name, error)
         if b'"outcome":"fail"' in report.entry[:64]:
-            self.held.pop(run.token, None)
+            self.held.pop(run.key, None)
             return
         fields = {"outcome": "fail", "retry": False, "class": type(error).__name__, "message": str(error)}
         self._reports.append(Report(run, _outcome.entry(run.id, run.token, fields)))
@@ -370,7 +370,7 @@ class Worker:
             if progress is not None:
                 note = {} if progress[1] is None else {"note": progress[1]}
                 entry = {"id": run.id, "token": run.token, "progress": progress[0], **note}
-                self.beaten(await self._reporter.send(wire.extend([entry])))
+                self.beaten([run], await self._reporter.send(wire.extend([entry])))
         except Unreachable:
             run.return_notes(progress, lines)
             self._noted.add(run)
@@ -378,12 +378,10 @@ class Worker:
         except WindlassError as error:
             log.debug("job %s: the server did not take a note: %s", run.id, error)
 
-    def beaten(self, answers: list[dict[str, Any]]) -> None:
-        """Answers to heartbeats: cancellations and lost leases."""
-        runs = {run.id: run for run in self.held.values()}
-        for answer in answers:
-            run = runs.get(answer["id"])
-            if run is None:
+    def beaten(self, runs: Sequence[Run], answers: Sequence[dict[str, Any]]) -> None:
+        """Answers to heartbeats, in the order of the runs: cancellations and lost leases."""
+        for run, answer in zip(runs, answers):
+            if run.key not in self.held:
                 continue
             if answer.get("cancel"):
                 run.interrupt(Reason.CANCEL)

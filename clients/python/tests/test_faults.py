@@ -1,0 +1,110 @@
+"""Runs under awkward answers of the server, with a scripted one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from common import Gate, eventually
+from test_calls import Answer, Scripted
+
+from windlass import Job, Windlass
+
+logging.getLogger("windlass").setLevel(logging.CRITICAL)
+
+
+class Bench:
+    """Scripted server that hands out jobs and takes their ends; `answers` replaces the answer of a path's last part."""
+
+    def __init__(self, test: unittest.TestCase, *jobs: dict[str, Any], **answers: Callable[[Any], Answer]) -> None:
+        self.jobs = list(jobs)
+        self.answers = answers
+        self.ends: list[dict[str, Any]] = []
+        self.server = Scripted(self._handle)
+        test.addCleanup(self.server.close)
+        self.app = Windlass(self.server.url)
+        test.addCleanup(self.app.close)
+
+    def calls(self, part: str) -> list[Any]:
+        """Bodies of the calls whose path ends with this."""
+        return [body for path, body in self.server.calls if path.endswith(part)]
+
+    def ended(self) -> bool:
+        return len(self.ends) > 0
+
+    def _handle(self, path: str, body: Any) -> Answer:
+        part = path.rpartition("/")[2]
+        if part in self.answers:
+            return self.answers[part](body)
+        if part == "claim":
+            jobs, self.jobs = self.jobs, []
+            if not jobs:
+                threading.Event().wait(0.05)
+            return 200, {"jobs": jobs}
+        if part == "extend":
+            return 200, {"extended": [{"id": entry["id"], "ok": True} for entry in body["extend"]]}
+        if part == "settle":
+            self.ends += body["settle"]
+            return 200, {"settled": [{"id": entry["id"], "ok": True} for entry in body["settle"]], "jobs": []}
+        if part == "steps":
+            return 200, {"steps": [{"name": step["name"], "kept": True} for step in body["steps"]]}
+        return 200, {}
+
+
+def claimed(id: int = 1, token: int = 1, **fields: Any) -> dict[str, Any]:
+    """Job as a claim hands it out."""
+    return {"id": id, "token": token, "name": "work", "queue": "default", "attempt": 1, "payload": {}, **fields}
+
+
+class Leases(unittest.TestCase):
+    def test_tokens_belong_to_their_jobs(self) -> None:
+        bench = Bench(self, claimed(1, 7), claimed(2, 7))
+        gate = Gate()
+
+        @bench.app.task
+        def work(*, job: Job) -> int:
+            if job.id == 1:
+                gate.pass_through()
+            return job.id
+
+        with bench.app.working(2, lease="300ms") as worker:
+            eventually(bench.ended)
+            # The first job still runs: its lease is extended, and the worker waits for its end.
+            seen = len(bench.calls("/extend"))
+            eventually(lambda: len(bench.calls("/extend")) > seen + 1)
+            self.assertEqual([entry["id"] for entry in bench.calls("/extend")[-1]["extend"]], [1])
+            worker.stop()
+            gate.opened.set()
+        self.assertEqual([(entry["id"], entry["outcome"]) for entry in bench.ends], [(2, "finish"), (1, "finish")])
+
+    def test_a_lost_lease_is_that_of_its_run(self) -> None:
+        lost = {"id": 1, "ok": False, "error": {"code": "lease_lost", "message": "lost"}}
+
+        def extend(body: Any) -> Answer:
+            entries = body["extend"]
+            return 200, {"extended": [lost if entry["token"] == 7 else {"id": 1, "ok": True} for entry in entries]}
+
+        # The job was lost and is claimed again by the same worker while its first run is still there.
+        bench = Bench(self, claimed(1, 7), claimed(1, 8), extend=extend)
+        started: list[Job] = []
+
+        @bench.app.task
+        async def work(*, job: Job) -> None:
+            started.append(job)
+            while not job.cancelled:
+                await asyncio.sleep(0.01)
+
+        with bench.app.working(2, lease="300ms", grace=0):
+            eventually(lambda: len(started) == 2 and started[0].cancelled)
+            seen = len(bench.calls("/extend"))
+            eventually(lambda: len(bench.calls("/extend")) > seen + 1)
+            self.assertFalse(started[1].cancelled)
+        self.assertEqual([(entry["token"], entry["outcome"]) for entry in bench.ends], [(8, "release")])
+
+
+if __name__ == "__main__":
+    unittest.main()
