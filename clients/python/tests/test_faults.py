@@ -12,7 +12,7 @@ from typing import Any
 from common import Gate, eventually
 from test_calls import Answer, Scripted
 
-from windlass import Job, Windlass
+from windlass import Context, Job, Windlass
 
 logging.getLogger("windlass").setLevel(logging.CRITICAL)
 
@@ -104,6 +104,55 @@ class Leases(unittest.TestCase):
             eventually(lambda: len(bench.calls("/extend")) > seen + 1)
             self.assertFalse(started[1].cancelled)
         self.assertEqual([(entry["token"], entry["outcome"]) for entry in bench.ends], [(8, "release")])
+
+
+# Text of a file name that is not UTF-8.
+ODD = "caf\udce9"
+
+
+class OddText(unittest.TestCase):
+    """Text that has no encoding."""
+
+    def worked(self, handler: Callable[..., Any]) -> tuple[Bench, dict[str, Any]]:
+        bench = Bench(self, claimed())
+        bench.app.task(name="work")(handler)
+        with bench.app.working(1):
+            eventually(bench.ended)
+        return bench, bench.ends[0]
+
+    def test_notes(self) -> None:
+        def work(*, job: Job) -> str:
+            job.log(ODD)
+            job.progress(5, ODD)
+            return "done"
+
+        bench, end = self.worked(work)
+        self.assertEqual(end["outcome"], "finish")
+        self.assertEqual(bench.calls("/log")[0]["lines"], ["caf?"])
+        self.assertEqual(bench.calls("/extend")[0]["extend"][0]["note"], "caf?")
+
+    def test_results_of_steps(self) -> None:
+        async def work(*, ctx: Context) -> str:
+            with self.assertRaises(UnicodeEncodeError):
+                await ctx.step("odd", lambda: ODD)
+            return await ctx.step("plain", lambda: "café")
+
+        _, end = self.worked(work)
+        self.assertEqual((end["outcome"], end.get("result")), ("finish", "café"))
+
+    def test_pushes(self) -> None:
+        bench = Bench(self, jobs=lambda body: (201, {"ids": [7] * len(body["jobs"])}))
+
+        @bench.app.task
+        def work(text: str) -> None: ...
+
+        async def push() -> Any:
+            good = work.push("café")
+            with self.assertRaises(UnicodeEncodeError):
+                work.push(ODD)
+            return (await asyncio.wait_for(good, 20)).id
+
+        self.assertEqual(asyncio.run(push()), 7)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,7 @@ class Pusher:
                 done += len(batch)
 
     async def _send(self, batch: list[str], futures: list[asyncio.Future[int]]) -> None:
+        answers: list[Any]
         try:
             answers = await self._client.send_async(wire.push(batch))
         except BadRequest as error:
@@ -252,12 +253,12 @@ class Pusher:
                     await self._send([job], [future])
                 return
             answers = [error]
-        except WindlassError as error:
+        except Exception as error:
             answers = [error] * len(batch)
         for future, answer in zip(futures, answers):
             if future.done():
                 continue
-            if isinstance(answer, WindlassError):
+            if isinstance(answer, Exception):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)

@@ -39,6 +39,13 @@ dumps = _encoder.encode
 loads = json.loads
 
 
+def sendable(text: str) -> str:
+    """The text itself. Raises `UnicodeEncodeError` if it has no encoding: names of files may contain lone surrogates."""
+    if not text.isascii():
+        text.encode()
+    return text
+
+
 def plain(value: Any) -> Any:
     """Value as it is after a journey through JSON."""
     return loads(dumps(value))

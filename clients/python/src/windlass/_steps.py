@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _wire as wire
 from ._client import Backoff, Client
-from ._codec import dumps, loads
+from ._codec import dumps, loads, sendable
 from ._errors import (
     Busy,
     ChildFailed,
@@ -147,7 +147,7 @@ class Steps:
     async def keep(self, name: str, value: Any, started_ms: int) -> Any:
         """Keeps a result. Returns it as it is kept, so that a replay sees the same."""
         text = dumps(value)
-        kept = await self._keep(f'{{"name":{dumps(name)},"result":{text},"started_at":{started_ms}}}')
+        kept = await self._keep(sendable(f'{{"name":{dumps(name)},"result":{text},"started_at":{started_ms}}}'))
         return loads(text) if kept.get("kept", True) else kept.get("result")
 
     async def begin(self) -> None:
@@ -188,7 +188,7 @@ class Steps:
             texts.insert(0, self._version())
         try:
             answers = (await self._insist(wire.keep_steps(self._id, self._token, texts)))[-len(batch) :]
-        except WindlassError as error:
+        except Exception as error:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

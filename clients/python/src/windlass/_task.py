@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from . import _keys, _otel, _sql
 from ._client import in_coroutine
-from ._codec import dumps
+from ._codec import dumps, sendable
 from ._handle import JobHandle, JobHandles
 from ._signature import Parameters
 from ._time import Duration, Moment, milliseconds, moment, seconds
@@ -194,7 +194,7 @@ class Sender(Generic[R]):
         if more:
             parts += [",", dumps(more)[1:-1]]
         parts.append("}")
-        return "".join(parts)
+        return sendable("".join(parts))
 
     def _unique(self, payload: dict[str, Any]) -> Any:
         rules, key = self._task.rules, self._options.unique

@@ -50,8 +50,8 @@ def _same(said: Any) -> Any:
     return said
 
 
-def _post(path: str, body: Any, read: Callable[[Any], T], waits: float = 0.0) -> Ask[T]:
-    return Ask("POST", path, read, dumps(body).encode(), waits)
+def _post(path: str, body: Any, read: Callable[[Any], T], waits: float = 0.0, errors: str = "strict") -> Ask[T]:
+    return Ask("POST", path, read, dumps(body).encode(errors=errors), waits)
 
 
 def _job(id: int | str, *rest: str) -> str:
@@ -105,11 +105,11 @@ def settle(entries: Iterable[bytes], claims: Mapping[str, Any] | None) -> Ask[di
 
 
 def extend(entries: list[dict[str, Any]]) -> Ask[list[dict[str, Any]]]:
-    return _post("/api/v1/extend", {"extend": entries}, lambda said: list(said["extended"]))
+    return _post("/api/v1/extend", {"extend": entries}, lambda said: list(said["extended"]), errors="replace")
 
 
 def log(id: int, token: int, lines: list[str]) -> Ask[Any]:
-    return _post(_job(id, "log"), {"token": token, "lines": lines}, _same)
+    return _post(_job(id, "log"), {"token": token, "lines": lines}, _same, errors="replace")
 
 
 def keep_steps(id: int, token: int, steps: Iterable[str]) -> Ask[list[dict[str, Any]]]:

@@ -375,7 +375,7 @@ class Worker:
             run.return_notes(progress, lines)
             self._noted.add(run)
             raise
-        except WindlassError as error:
+        except Exception as error:
             log.debug("job %s: the server did not take a note: %s", run.id, error)
 
     def beaten(self, runs: Sequence[Run], answers: Sequence[dict[str, Any]]) -> None:
