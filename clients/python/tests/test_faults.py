@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common import Gate, eventually
-from test_calls import Answer, Scripted
+from test_calls import Answer, Scripted, refusal
 
 from windlass import Context, Job, Windlass
 
@@ -153,6 +153,38 @@ class OddText(unittest.TestCase):
             return (await asyncio.wait_for(good, 20)).id
 
         self.assertEqual(asyncio.run(push()), 7)
+
+
+class Keeping(unittest.TestCase):
+    """Results of steps that the server does not keep at once."""
+
+    def effects(self, answer: Answer) -> tuple[int, dict[str, Any]]:
+        """Number of effects, and the end of the run, if keeping is answered with this at first."""
+        answers, effects = [answer], list[int]()
+
+        def steps(body: Any) -> Answer:
+            return answers.pop() if answers else (200, {"steps": [{"name": "pay", "kept": True}]})
+
+        bench = Bench(self, claimed(), steps=steps)
+
+        @bench.app.task
+        async def work(*, ctx: Context) -> None:
+            await ctx.step("pay", effects.append, 1)
+
+        with bench.app.working(1):
+            eventually(bench.ended)
+        return len(effects), bench.ends[0]
+
+    def test_keeping_is_repeated_instead_of_the_effect(self) -> None:
+        for status in (401, 403, 429, 500, 503, 507):
+            with self.subTest(status):
+                effects, end = self.effects(refusal(status, "x"))
+                self.assertEqual((effects, end["outcome"]), (1, "finish"))
+
+    def test_a_refused_result_is_an_error_of_the_step(self) -> None:
+        for status in (400, 409, 413):
+            with self.subTest(status):
+                self.assertEqual(self.effects(refusal(status, "x"))[1]["outcome"], "fail")
 
 
 if __name__ == "__main__":

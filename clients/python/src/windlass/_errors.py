@@ -185,6 +185,11 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, Unreachable) and error.status in PASSING
 
 
+def may_succeed_later(error: WindlassError) -> bool:
+    """True if an idempotent call is worth repeating: a server that is away, full or busy, or a token that is refused."""
+    return error.retryable or (isinstance(error, Refused) and not isinstance(error, BadRequest))
+
+
 def is_outage(error: BaseException | None, url: str) -> bool:
     """True if the error, or its cause, is that the server at `url` was unreachable."""
     seen: set[int] = set()

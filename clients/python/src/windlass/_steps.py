@@ -13,7 +13,6 @@ from . import _wire as wire
 from ._client import Backoff, Client
 from ._codec import dumps, loads, sendable
 from ._errors import (
-    Busy,
     ChildFailed,
     JobCancelled,
     JobFailed,
@@ -21,7 +20,7 @@ from ._errors import (
     StepsChanged,
     Suspended,
     WindlassError,
-    is_passing,
+    may_succeed_later,
 )
 from ._handle import SETTLED, outcome_of
 from ._task import Call, TaskOptions, child_key, child_label, child_tags
@@ -199,13 +198,16 @@ class Steps:
                 future.set_result(answer)
 
     async def _insist(self, ask: wire.Ask[Any]) -> Any:
-        """Repeats the call until the server responds: the effect of a step must not be repeated instead."""
+        """Repeats the call until the server takes or refuses the steps: their effects must not be repeated instead.
+
+        It ends with the lease at the latest, or when the run is interrupted.
+        """
         backoff = Backoff()
         while True:
             try:
                 return await self._client.send_async(ask, 0.0)
             except WindlassError as error:
-                if not is_passing(error) and not isinstance(error, Busy):
+                if not may_succeed_later(error):
                     raise
             await asyncio.sleep(backoff.pause())
 
