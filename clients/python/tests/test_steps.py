@@ -121,6 +121,22 @@ class Flows(ServerTest):
             self.assertIn("negative", caught.exception.message)
             self.assertEqual(lenient.push().wait(PATIENCE_S), [1, "negative"])
 
+    def test_children_of_a_unique_task(self) -> None:
+        app = self.application()
+
+        @app.task(queue=self.queue, unique=True)
+        def pack(item: str) -> str:
+            return item.upper()
+
+        @app.task(queue=self.queue, retry=1)
+        async def order(*, ctx: Context) -> Any:
+            return await ctx.all([pack.call("a"), pack.options(unique="k").call("b"), pack.call("a")])
+
+        # A job that holds the unique key of the children.
+        pack.delay(hours=1).push("a")
+        with app.working(2):
+            self.assertEqual(order.push().wait(PATIENCE_S), ["A", "B", "A"])
+
     def test_retry_from_a_step(self) -> None:
         app = self.application()
         calls: list[str] = []

@@ -301,6 +301,21 @@ class Pushes(unittest.TestCase):
         given = json.loads(send.options(idempotency_key="k", tags=["x"]).call("b", n=1).encoded())
         self.assertEqual((given["idempotency_key"], given["tags"], given["payload"]), ("k", ["x"], {"to": "b", "n": 1}))
 
+    def test_a_given_key_is_numbered_among_many(self) -> None:
+        app = Windlass(URL)
+
+        @app.task
+        def send(to: str) -> None: ...
+
+        with app.testing(inline=False) as box:
+            for _ in range(2):
+                send.options(idempotency_key="k").push_many(["a", "b"])
+            send.options(idempotency_key="k").push("c")
+            shared = send.options(idempotency_key="s")
+            app.push_many([shared.call("d"), send.options(idempotency_key="t").call("e"), shared.call("f")])
+            pushed = [(job.idempotency_key, job.payload["to"]) for job in box.server.jobs.values()]
+        self.assertEqual(pushed, [("k/0", "a"), ("k/1", "b"), ("k", "c"), ("s/0", "d"), ("t", "e"), ("s/1", "f")])
+
     @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
     def test_a_forked_process_has_other_keys(self) -> None:
         before = _keys.fresh().rpartition("-")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import threading
@@ -151,8 +152,11 @@ class Windlass:
         return JobHandle(self, id)
 
     def push_many(self, calls: Iterable[Call[Any]]) -> JobHandles[Any]:
-        """Pushes jobs of different tasks: `app.push_many([send.call("a"), pack.call(1)])`."""
-        jobs = [call.encoded() for call in calls]
+        """Pushes jobs of different tasks: `app.push_many([send.call("a"), pack.call(1)])`.
+
+        An idempotency key that is given for several of them is numbered: `key/0`, `key/1`, …
+        """
+        jobs = encoded(list(calls))
         if not in_coroutine():
             return JobHandles([JobHandle(self, id) for id in self.client.push(jobs)])
         handles: JobHandles[Any] = JobHandles([])
@@ -244,6 +248,18 @@ class Windlass:
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, and of threads."""
         await self.client.close_async()
+
+
+def encoded(calls: list[Call[Any]]) -> list[str]:
+    """Calls as JSON texts; keys that are given more than once are numbered."""
+    given = collections.Counter(call.given_key for call in calls)
+    numbers: collections.Counter[str | None] = collections.Counter()
+    jobs: list[str] = []
+    for call in calls:
+        key = call.given_key
+        jobs.append(call.encoded(None if given[key] == 1 else numbers[key]))
+        numbers[key] += 1
+    return jobs
 
 
 class Decorator:

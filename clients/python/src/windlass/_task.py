@@ -152,9 +152,10 @@ class Sender(Generic[R]):
         """Pushes one job per item, in large batches.
 
         An item is a mapping (arguments by name), a tuple (arguments in order), or any other value (the only argument).
+        A given idempotency key is numbered: `key/0`, `key/1`, …
         """
         app = self._task.app
-        jobs = [self._encoded(self._payload(item)) for item in items]
+        jobs = [self._encoded(self._payload(item), index) for index, item in enumerate(items)]
         if in_coroutine():
             handles: JobHandles[R] = JobHandles([])
             handles._pending = asyncio.ensure_future(self._push_all(jobs, handles))
@@ -176,15 +177,16 @@ class Sender(Generic[R]):
 
     # --- encoding
 
-    def _encoded(self, payload: dict[str, Any]) -> str:
-        """Job as JSON text, with keys of its own."""
+    def _encoded(self, payload: dict[str, Any], index: int | None = None, *, is_child: bool = False) -> str:
+        """Job as JSON text, with keys of its own; `index` is its place among jobs for which one key was given."""
         parts, more = [self._head, ',"payload":', dumps(payload)], dict[str, Any]()
         key = self._options.idempotency_key
         if key is None:
             parts += [',"idempotency_key":"', _keys.fresh(), '"']
         else:
-            more["idempotency_key"] = key
-        unique = self._unique(payload)
+            more["idempotency_key"] = key if index is None else f"{key}/{index}"
+        # A child is pushed once by its idempotency key; a job elsewhere with its unique key would not be a child.
+        unique = None if is_child else self._unique(payload)
         if unique is not None:
             more["unique"] = unique
         if self._options.tags or _otel.is_active():
@@ -252,9 +254,14 @@ class Call(Generic[R]):
     def __init__(self, sender: Sender[R], payload: dict[str, Any]) -> None:
         self.sender, self.payload = sender, payload
 
-    def encoded(self) -> str:
-        """Job as JSON text."""
-        return self.sender._encoded(self.payload)
+    def encoded(self, index: int | None = None) -> str:
+        """Job as JSON text; `index` is its place among calls for which the same idempotency key was given."""
+        return self.sender._encoded(self.payload, index)
+
+    @property
+    def given_key(self) -> str | None:
+        """Idempotency key of its options."""
+        return self.sender._options.idempotency_key
 
     def as_child(self, parent: int, step: str, index: int) -> str:
         """Job as JSON text, as a child that is pushed once and can be found by its tags and its alias."""
@@ -262,7 +269,7 @@ class Call(Generic[R]):
         keep = CHILD_KEEP if options.keep is None else options.keep
         tags = (*options.tags, *child_tags(step, index))
         options = dataclasses.replace(options, parent=parent, keep=keep, tags=tags, alias=key, idempotency_key=key)
-        return Sender(self.sender._task, options)._encoded(self.payload)
+        return Sender(self.sender._task, options)._encoded(self.payload, is_child=True)
 
 
 def child_label(step: str, generation: int) -> str:
