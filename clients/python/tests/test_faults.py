@@ -187,5 +187,59 @@ class Keeping(unittest.TestCase):
                 self.assertEqual(self.effects(refusal(status, "x"))[1]["outcome"], "fail")
 
 
+class Branches(unittest.TestCase):
+    """Coroutines of one run that go on at the same time."""
+
+    def test_a_branch_that_loads_its_children_is_not_over(self) -> None:
+        entered = threading.Event()
+
+        def children(body: Any) -> Answer:
+            # The other branch has reached its new step, and would have given its verdict.
+            entered.wait(20)
+            threading.Event().wait(0.05)
+            tags = ["windlass.step=all", "windlass.index=0"]
+            return 200, {"jobs": [{"id": 5, "state": "completed", "result": "A", "tags": tags}]}
+
+        kept = [{"name": "all", "kind": "children"}, {"name": "after", "kind": "run", "result": "B"}]
+        bench = Bench(self, claimed(steps=kept), children=children)
+
+        @bench.app.task
+        def child() -> str:
+            return "A"
+
+        @bench.app.task(on_change="refuse")
+        async def work(*, ctx: Context) -> Any:
+            async def first() -> Any:
+                return [await ctx.all([child.call()]), await ctx.step("after", lambda: None)]
+
+            async def second() -> Any:
+                await asyncio.sleep(0.01)
+                entered.set()
+                return await ctx.step("new", lambda: "C")
+
+            return await asyncio.gather(first(), second())
+
+        with bench.app.working(1):
+            eventually(bench.ended)
+        self.assertEqual(bench.ends[0].get("result"), [[["A"], "B"], "C"], bench.ends[0])
+
+    @unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "needs Python 3.11")
+    def test_a_task_group_suspends(self) -> None:
+        bench = Bench(self, claimed())
+        errors: list[BaseException] = []
+        bench.app.error(lambda job, error: errors.append(error))
+
+        @bench.app.task
+        async def work(*, ctx: Context) -> None:
+            async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined, unused-ignore]
+                group.create_task(ctx.sleep(days=1))
+                group.create_task(asyncio.sleep(60))
+
+        with bench.app.working(1):
+            eventually(bench.ended)
+        self.assertEqual((bench.ends[0]["outcome"], bench.ends[0].get("step")), ("suspend", "sleep"))
+        self.assertEqual(errors, [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import json
 import os
 import pickle
@@ -152,6 +153,34 @@ class Ends(unittest.TestCase):
         self.assertFalse(is_outage(self.unreachable("http://other"), URL))
         fields = fields_of(self.unreachable("http://other"), url=URL)
         self.assertEqual((fields or {})["outcome"], "fail")
+
+    def test_an_outcome_holds_although_an_outage_caused_it(self) -> None:
+        table: list[tuple[Exception, dict[str, Any]]] = [
+            (Retry("r", after="1s"), {"outcome": "fail", "delay_ms": 1000}),
+            (Fail("f"), {"outcome": "fail", "retry": False}),
+            (Snooze("2s"), {"outcome": "release", "delay_ms": 2000}),
+            (RuntimeError("e"), {"outcome": "release", "delay_ms": _outcome.AFTER_OUTAGE_MS}),
+        ]
+        for error, expected in table:
+            error.__cause__ = self.unreachable(URL)
+            fields = fields_of(error, url=URL) or {}
+            self.assertEqual({**fields, **expected}, fields, error)
+
+    @unittest.skipUnless(hasattr(builtins, "ExceptionGroup"), "needs Python 3.11")
+    def test_the_first_of_a_group_decides(self) -> None:
+        group: Any = getattr(builtins, "BaseExceptionGroup", None)
+        table: list[tuple[list[BaseException], str, str | None]] = [
+            ([Suspended("sleep"), ValueError()], "suspend", None),
+            ([group("g", [Suspended("sleep")])], "suspend", None),
+            ([ValueError(), Suspended("sleep")], "fail", "BaseExceptionGroup"),
+            ([ValueError()], "fail", "ExceptionGroup"),
+            ([Fail("f")], "fail", "Fail"),
+            ([Snooze("1s")], "release", None),
+            ([self.unreachable(URL)], "release", None),
+        ]
+        for inner, outcome, kind in table:
+            fields = fields_of(group("g", inner), url=URL) or {}
+            self.assertEqual((fields["outcome"], fields.get("class")), (outcome, kind), inner)
 
     def test_entries_are_json(self) -> None:
         self.assertEqual(json.loads(_outcome.finished(1, 2, None)), {"id": 1, "token": 2, "outcome": "finish"})

@@ -190,6 +190,17 @@ def may_succeed_later(error: WindlassError) -> bool:
     return error.retryable or (isinstance(error, Refused) and not isinstance(error, BadRequest))
 
 
+def meant(error: BaseException) -> BaseException:
+    """The error itself, or the first of its group if that is an outcome or an error of the library.
+
+    `asyncio.TaskGroup` raises groups; as with `asyncio.gather`, the first error decides.
+    """
+    first = error
+    while isinstance(inner := getattr(first, "exceptions", None), tuple) and inner:
+        first = inner[0]
+    return first if isinstance(first, (Suspended, Outcome, LeaseLost, Unreachable)) else error
+
+
 def is_outage(error: BaseException | None, url: str) -> bool:
     """True if the error, or its cause, is that the server at `url` was unreachable."""
     seen: set[int] = set()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from ._codec import dumps
-from ._errors import Cancelled, Fail, LeaseLost, Retry, Snooze, Suspended, is_outage
+from ._errors import Cancelled, Fail, LeaseLost, Outcome, Retry, Snooze, Suspended, is_outage, meant
 
 _PACKAGE = os.path.dirname(__file__)
 # Before the next run after an outage: the server may not be stable yet.
@@ -48,6 +48,7 @@ def fields_of(
     timeout_s: float | None = None,
 ) -> dict[str, Any] | None:
     """Fields of the report for an exception; `None` if there is nothing to report."""
+    error = meant(error)
     if reason is Reason.LOST or isinstance(error, LeaseLost):
         return None
     if isinstance(error, Suspended):
@@ -59,7 +60,8 @@ def fields_of(
         return {"outcome": "release"}
     if isinstance(error, Snooze):
         return {"outcome": "release", "delay_ms": round(error.duration * 1000)}
-    if is_outage(error, url):
+    # What the handler says of the job holds, also if an outage made it say so.
+    if not isinstance(error, Outcome) and is_outage(error, url):
         return {"outcome": "release", "delay_ms": AFTER_OUTAGE_MS}
     fields = _failure(error)
     if isinstance(error, Retry) and error.after is not None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from . import _otel, _outcome
 from ._client import Client
 from ._context import Context, Job, SyncContext, _current, _Durable
-from ._errors import BadPayload, Cancelled, Suspended
+from ._errors import BadPayload, Cancelled, Suspended, meant
 from ._outcome import Reason
 from ._steps import Steps
 from ._task import Task
@@ -115,7 +115,7 @@ class Run:
                 result = await self._handled()
             return _outcome.finished(self.id, self.token, result)
         except BaseException as error:
-            self.error = error
+            self.error = meant(error)
             fields = _outcome.fields_of(
                 error,
                 reason=self.reason,
@@ -148,7 +148,7 @@ class Run:
             if job._made is not None and self.reason is None:
                 # Steps of other coroutines are kept before the run ends.
                 await job._made.drain()
-            if not isinstance(error, Suspended):
+            if not isinstance(meant(error), Suspended):
                 for hook in hooks.error:
                     await _called(hook, job, error)
             raise

@@ -76,6 +76,8 @@ class Steps:
         self._is_closed = False
         self._in_flight = 0
         self._landed = asyncio.Event()
+        self._loads = 0
+        self._loaded = asyncio.Event()
         self._pending: list[tuple[str, asyncio.Future[Any]]] = []
         self._keeper: asyncio.Task[None] | None = None
 
@@ -101,6 +103,11 @@ class Steps:
         quiet = 0
         while quiet < QUIET_TURNS and self.log.unvisited():
             before = self.log.begun
+            if self._loads:
+                # Children of another branch: steps after them are not replayed yet.
+                await self._loaded.wait()
+                quiet = 0
+                continue
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.log.begun == before else 0
         self.check(f"the step {name!r} is new")
@@ -117,6 +124,18 @@ class Steps:
         self._is_warned = True
         log.warning("job %s: %s", self._id, text)
         self._warn(text)
+
+    @contextlib.contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Context of a replayed step that asks the server for its result: more replayed steps may follow it."""
+        self._loads += 1
+        self._loaded.clear()
+        try:
+            yield
+        finally:
+            self._loads -= 1
+            if not self._loads:
+                self._loaded.set()
 
     @contextlib.contextmanager
     def executing(self) -> Iterator[None]:
@@ -231,11 +250,15 @@ class Steps:
             label = child_label(name, self._generation)
             await self._client.push_async(call.as_child(self._id, label, index) for index, call in enumerate(calls))
             raise Suspended(name, children=True)
-        label = child_label(name, kept.get("generation", 0))
+        with self._loading():
+            return await self._results(child_label(name, kept.get("generation", 0)), len(calls), return_exceptions)
+
+    async def _results(self, label: str, count: int, return_exceptions: bool) -> list[Any]:
+        """Results of children that have ended."""
         found = {_tags_of(child): child for child in await self._client.run_async(wire.children(self._id))}
         results: list[Any] = []
         failures: list[WindlassError] = []
-        for index in range(len(calls)):
+        for index in range(count):
             try:
                 child = found.get(frozenset(child_tags(label, index)))
                 results.append(_result_of(child or await self._find(child_key(self._id, label, index))))
