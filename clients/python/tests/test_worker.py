@@ -12,6 +12,7 @@ import threading
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from common import PATIENCE_S, ServerTest, eventually, info
 
@@ -46,6 +47,14 @@ class Processes(ServerTest):
             with self.assertRaises(JobCancelled):
                 job.wait(PATIENCE_S)
             self.assertEqual(tasks["square"].push(8).wait(PATIENCE_S)[1], 64)
+
+
+    def test_every_slot_has_a_process(self) -> None:
+        app = Windlass(self.server.url)
+        meets = app.task(name="meets", queue=self.queue, retry=1, process=True)(process_tasks.meets.fn)
+        with tempfile.TemporaryDirectory() as folder, mock.patch("os.cpu_count", lambda: 1), app.working(2):
+            for job in meets.push_many([(folder, "a", "b"), (folder, "b", "a")]):
+                job.wait(PATIENCE_S)
 
 
 class Schedules(ServerTest):

@@ -77,7 +77,8 @@ class Worker:
         }
         self.threads = Threads(concurrency, "windlass-task")
         self.step_threads = Threads(STEP_THREADS, "windlass-step")
-        self._pool = Pool(min(concurrency, os.cpu_count() or 1))
+        # One process per slot: the timeout of a task must not pass while it waits for a process.
+        self._pool = Pool(concurrency)
         self.processes: Processes = self._pool
         #: Runs whose end the server has not taken yet, by job and lease token.
         self.held: dict[tuple[int, int], Run] = {}
