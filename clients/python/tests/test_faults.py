@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -104,6 +105,47 @@ class Leases(unittest.TestCase):
             eventually(lambda: len(bench.calls("/extend")) > seen + 1)
             self.assertFalse(started[1].cancelled)
         self.assertEqual([(entry["token"], entry["outcome"]) for entry in bench.ends], [(8, "release")])
+
+    def beats(self, extend: Callable[[int], Answer], count: int) -> list[float]:
+        """Times of the first heartbeats within a lease of 1.2 s, which are answered by their number."""
+        times: list[float] = []
+        gate = Gate()
+
+        def answer(body: Any) -> Answer:
+            times.append(time.monotonic())
+            return extend(len(times))
+
+        bench = Bench(self, claimed(), extend=answer)
+
+        @bench.app.task
+        def work() -> None:
+            gate.pass_through()
+
+        with bench.app.working(1, lease="1200ms"):
+            gate.await_arrival()
+            try:
+                eventually(lambda: len(times) >= count)
+            finally:
+                gate.opened.set()
+        return times
+
+    def test_a_heartbeat_that_hangs_does_not_delay_the_next(self) -> None:
+        alive = (200, {"extended": [{"id": 1, "ok": True}]})
+        over = threading.Event()
+        self.addCleanup(over.set)
+
+        def extend(number: int) -> Answer:
+            if number == 2:
+                over.wait(20)
+            return alive
+
+        times = self.beats(extend, 3)
+        # Two intervals of 0.4 s; waiting for the answer and then for the next interval would be 1.8 s.
+        self.assertLess(times[2] - times[0], 1.5)
+
+    def test_heartbeats_go_on_after_any_answer(self) -> None:
+        odd: list[Answer] = [(200, {}), (200, {"extended": [None]}), (200, {"extended": 5}), (404, []), b"HTTP/1.1 x"]
+        self.beats(lambda number: odd[number % len(odd)], len(odd) + 1)
 
 
 # Text of a file name that is not UTF-8.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from . import _wire as wire
@@ -19,8 +20,6 @@ log = logging.getLogger("windlass")
 
 # Heartbeats within one lease: two of them may be lost.
 BEATS_PER_LEASE = 3
-# How long a heartbeat may take.
-BEAT_WITHIN_S = 5.0
 
 
 class Heartbeat:
@@ -40,17 +39,25 @@ class Heartbeat:
         self._is_over.set()
 
     def _beat(self) -> None:
-        transport = Transport(self._worker.client.address, min(BEAT_WITHIN_S, max(self._pause_s, 1.0)))
-        while not self._is_over.wait(self._pause_s):
+        # A heartbeat that hangs must not delay the next one.
+        transport = Transport(self._worker.client.address, self._pause_s / 2)
+        due = time.monotonic() + self._pause_s
+        while not self._is_over.wait(max(0.0, due - time.monotonic())):
+            due = max(due + self._pause_s, time.monotonic())
             runs = list(self._worker.held.values())
             for start in range(0, len(runs), wire.BATCH_MAX):
-                batch = runs[start : start + wire.BATCH_MAX]
-                entries = [{"id": run.id, "token": run.token, "lease_ms": self._lease_ms} for run in batch]
                 try:
-                    self._tell(batch, transport.send(wire.extend(entries)))
+                    self._extend(transport, runs[start : start + wire.BATCH_MAX])
                 except WindlassError as error:
                     log.warning("no heartbeat: %s", error)
+                except Exception:
+                    # Without this thread all leases would be lost.
+                    log.exception("no heartbeat")
         transport.close()
+
+    def _extend(self, transport: Transport, runs: list[Run]) -> None:
+        entries = [{"id": run.id, "token": run.token, "lease_ms": self._lease_ms} for run in runs]
+        self._tell(runs, transport.send(wire.extend(entries)))
 
     def _tell(self, runs: list[Run], answers: list[dict[str, Any]]) -> None:
         news = [pair for pair in zip(runs, answers) if pair[1].get("cancel") or not pair[1].get("ok")]
