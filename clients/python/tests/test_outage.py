@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,37 @@ class Ends(ServerTest):
                 gate.await_arrival()
             self.assertFalse(gate.opened.is_set())
         gate.opened.set()
+        self.assertEqual(info(app, job.id)["state"], "ready")
+
+    def test_a_coroutine_that_does_not_react(self) -> None:
+        app = self.application()
+        gate = Gate()
+
+        async def deaf() -> None:
+            gate.reached.set()
+            until = time.monotonic() + PATIENCE_S
+            while not gate.opened.is_set() and time.monotonic() < until:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.02)
+
+        late = app.task(name="late", queue=self.queue, retry=1, timeout="50ms")(deaf)
+        stuck = app.task(name="stuck", queue=self.queue, retry=1)(deaf)
+
+        @app.task(queue=self.queue)
+        async def other() -> str:
+            return "done"
+
+        with mock.patch("windlass._run.UNWIND_S", 0.05):
+            with app.working(1, grace=0):
+                with self.assertRaises(JobFailed) as caught:
+                    late.push().wait(PATIENCE_S)
+                self.assertEqual(caught.exception.kind, "Timeout")
+                self.assertEqual(other.push().wait(PATIENCE_S), "done")
+                gate.reached.clear()
+                job = stuck.push()
+                gate.await_arrival()
+            # The worker has ended although the coroutines have not.
+            self.assertFalse(gate.opened.is_set())
         self.assertEqual(info(app, job.id)["state"], "ready")
 
     def test_an_idle_worker_stops_at_once_and_takes_nothing_with_it(self) -> None:

@@ -24,7 +24,7 @@ log = logging.getLogger("windlass")
 
 # Lines of the log that wait to be sent; of more the oldest are dropped.
 LINES_MAX = 1_000
-# How long an interrupted thread has for its end; then its run is reported without it.
+# How long an interrupted handler has for its end; then its run is reported without it.
 UNWIND_S = 5.0
 
 Hook = Callable[..., Any]
@@ -63,13 +63,16 @@ class Host(Protocol):
     def freed(self) -> None:
         """A thread whose run was reported without it has ended."""
 
+    def given_up(self, run: Run, entry: bytes | None) -> None:
+        """A coroutine does not end: its run is reported without it, with this entry."""
+
 
 class Run:
     """One claimed job."""
 
     __slots__ = (
-        "abandoned", "claimed", "context", "end", "error", "host", "id", "interruptible", "lines", "lock", "loop",
-        "progress", "reason", "task", "timer", "token", "work",
+        "abandoned", "claimed", "context", "end", "error", "host", "id", "interruptible", "is_given_up", "lines", "lock",
+        "loop", "progress", "reason", "task", "timer", "token", "work",
     )  # fmt: skip
 
     def __init__(self, host: Host, claimed: dict[str, Any], work: Task[Any]) -> None:
@@ -85,7 +88,10 @@ class Run:
         #: End of the handler in a thread or a process.
         self.end: asyncio.Future[tuple[bool, Any]] | None = None
         self.interruptible: Interruptible | None = None
+        #: A thread runs on although its run was reported.
         self.abandoned = False
+        #: A coroutine runs on although its run was reported.
+        self.is_given_up = False
         #: Exception that left the handler.
         self.error: BaseException | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -115,19 +121,24 @@ class Run:
                 result = await self._handled()
             return _outcome.finished(self.id, self.token, result)
         except BaseException as error:
-            self.error = meant(error)
-            fields = _outcome.fields_of(
-                error,
-                reason=self.reason,
-                url=self.host.client.url,
-                give_up_on=rules.give_up_on,
-                timeout_s=rules.timeout_s,
-            )
-            self._tell(error, fields)
-            return None if fields is None else _outcome.entry(self.id, self.token, fields)
+            return None if self.is_given_up else self._failed(error)
         finally:
             if self.timer is not None:
                 self.timer.cancel()
+
+    def _failed(self, error: BaseException) -> bytes | None:
+        """Entry of a run that ended with an exception."""
+        self.error = meant(error)
+        rules = self.work.rules
+        fields = _outcome.fields_of(
+            error,
+            reason=self.reason,
+            url=self.host.client.url,
+            give_up_on=rules.give_up_on,
+            timeout_s=rules.timeout_s,
+        )
+        self._tell(error, fields)
+        return None if fields is None else _outcome.entry(self.id, self.token, fields)
 
     async def _handled(self) -> Any:
         """Handler with its hooks and the end of its steps."""
@@ -225,6 +236,7 @@ class Run:
         if self.end is None:
             if self.task is not None:
                 self.task.cancel()
+                self.loop.call_later(UNWIND_S, self._give_up)
         elif self.work.rules.process:
             self.host.processes.kill(self)
         elif self.interruptible is not None:
@@ -236,6 +248,16 @@ class Run:
         if self.end is not None and not self.end.done():
             self.abandoned = True
             self.end.set_result((False, Cancelled("the thread did not stop")))
+
+    def _give_up(self) -> None:
+        """The coroutine does not react: its run is reported without it."""
+        if self.task is None or self.task.done() or self.end is not None:
+            return
+        self.is_given_up = True
+        # Programs end although it does not: `asyncio.run` waits for all tasks that are registered.
+        asyncio._unregister_task(self.task)
+        log.warning("job %s %s: the coroutine does not react to its cancellation", self.id, self.work.name)
+        self.host.given_up(self, self._failed(Cancelled("the coroutine did not stop")))
 
     # --- notes
 

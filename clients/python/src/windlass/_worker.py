@@ -255,7 +255,12 @@ class Worker:
         try:
             entry = await run.execute()
         finally:
-            self._ended(run, entry)
+            if not run.is_given_up:
+                self._ended(run, entry)
+
+    def given_up(self, run: Run, entry: bytes | None) -> None:
+        """A coroutine does not end: its run is reported without it, and its slot is free."""
+        self._ended(run, entry)
 
     def _ended(self, run: Run, entry: bytes | None) -> None:
         if not run.abandoned:

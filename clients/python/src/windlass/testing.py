@@ -124,6 +124,9 @@ class Host:
     def freed(self) -> None:
         """Slots are not counted."""
 
+    def given_up(self, run: Run, entry: bytes | None) -> None:
+        """A test waits for its coroutines."""
+
     def close(self) -> None:
         self.threads.close()
         self.step_threads.close()
