@@ -330,6 +330,16 @@ class Pushes(unittest.TestCase):
         given = json.loads(send.options(idempotency_key="k", tags=["x"]).call("b", n=1).encoded())
         self.assertEqual((given["idempotency_key"], given["tags"], given["payload"]), ("k", ["x"], {"to": "b", "n": 1}))
 
+    def test_a_delay_needs_a_duration(self) -> None:
+        app = Windlass(URL)
+
+        @app.task
+        def send() -> None: ...
+
+        with self.assertRaisesRegex(TypeError, r"delay needs a duration; to push now write \.push"):
+            send.delay()
+        self.assertEqual(json.loads(send.delay(0).call().encoded())["delay_ms"], 0)
+
     def test_a_given_key_is_numbered_among_many(self) -> None:
         app = Windlass(URL)
 

@@ -122,6 +122,8 @@ class Sender(Generic[R]):
 
     def delay(self, duration: Duration | None = None, **units: float) -> Sender[R]:
         """Runs later: `send.delay(minutes=5).push(…)`, `send.delay("5m").push(…)`."""
+        if duration is None and not units:
+            raise TypeError("delay needs a duration; to push now write .push(…)")
         return self.options(delay=seconds(duration, **units))
 
     def at(self, time: Moment) -> Sender[R]:
