@@ -132,11 +132,7 @@ impl Error {
     /// True if the same call may succeed later: the server was unavailable or busy.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        match self {
-            Error::Unreachable { .. } => true,
-            Error::Refused { status, .. } => *status >= 500 || *status == 429,
-            _ => false,
-        }
+        self.is_outage()
     }
 
     /// Code for programs: the code of the server, or a word for the kind of the error.
@@ -184,11 +180,11 @@ impl Error {
         }
     }
 
-    /// True if the gateway or the server could not take the call.
+    /// True if the gateway or the server could not take the call: busy, unavailable, or without space.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Error::Unreachable { .. } => true,
-            Error::Refused { status, .. } => matches!(status, 429 | 500 | 502 | 503 | 504),
+            Error::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
             _ => false,
         }
     }
@@ -247,7 +243,9 @@ mod tests {
         assert!(matches!(of(409, "lease_lost"), Error::LeaseLost { .. }));
         assert!(matches!(of(404, "not_found"), Error::NotFound { .. }));
         assert!(matches!(of(409, "steps_full"), Error::Conflict { .. }));
-        for (status, is_retryable) in [(400, false), (413, false), (429, true), (500, true), (503, true)] {
+        let retryable = [408, 429, 500, 502, 503, 504, 507].map(|status| (status, true));
+        let refused = [400, 401, 403, 413, 422].map(|status| (status, false));
+        for (status, is_retryable) in retryable.into_iter().chain(refused) {
             let error = of(status, "x");
             assert_eq!((error.is_retryable(), error.status()), (is_retryable, Some(status)), "{status}");
         }

@@ -182,7 +182,7 @@ fn asked_for(error: &(dyn StdError + 'static), is_cancelled: bool) -> Option<Set
         return Some(Settlement::Release { delay: snooze.for_ });
     }
     match error.downcast_ref::<Error>()? {
-        Error::Unreachable { .. } => Some(Settlement::Release { delay: AFTER_OUTAGE }),
+        error if error.is_outage() => Some(Settlement::Release { delay: AFTER_OUTAGE }),
         Error::LeaseLost { .. } => Some(Settlement::Drop),
         Error::Cancelled if is_cancelled => Some(Settlement::Release { delay: Duration::ZERO }),
         Error::StepsChanged(message) => Some(Settlement::failed("StepsChanged", message, RetryWish::Never)),
@@ -226,6 +226,13 @@ mod tests {
     fn an_outage_releases_the_run() {
         let outage = Error::Unreachable { server: "s".into(), why: "refused".into() };
         assert!(matches!(settled(wrapped(outage)), Settlement::Release { .. }));
+        let refused = |status| Error::refused(status, "x".to_owned(), "no".to_owned());
+        for status in [408, 429, 500, 502, 503, 507] {
+            assert!(matches!(settled(wrapped(refused(status))), Settlement::Release { .. }), "{status}");
+        }
+        for status in [400, 401, 403, 409, 413] {
+            assert!(matches!(settled(wrapped(refused(status))), Settlement::Fail { .. }), "{status}");
+        }
     }
 
     #[test]

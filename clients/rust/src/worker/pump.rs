@@ -11,43 +11,54 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(super) async fn pump(shared: Arc<Shared>) -> Result<(), Error> {
-    let mut stop = shared.stop.subscribe();
     let mut backoff = Backoff::new();
     schedule(&shared, &mut backoff).await?;
     loop {
         match step(&shared).await {
             Ok(Step::Ended) => return Ok(()),
             Ok(Step::Worked) => backoff.reset(),
-            Err(error) if error.is_outage() => {
-                let pause = backoff.pause();
-                tracing::warn!(%error, "the server is unavailable; the next try is in {} ms", pause.as_millis());
-                // A stop is seen at once; a pause while stopping is not cut short.
-                let was_stopping = shared.is_stopping();
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = stopped(&mut stop), if !was_stopping => {}
-                }
-            }
-            Err(error) => return refused(&shared, error).await,
+            // A report is kept until the server takes it; only a claim can be refused for good.
+            Err(Failed::Report(error)) => shared.pause_after(&error, &mut backoff).await,
+            Err(Failed::Claim(error)) if error.is_outage() => shared.pause_after(&error, &mut backoff).await,
+            Err(Failed::Claim(error)) => return refused(&shared, error).await,
         }
     }
 }
-
 enum Step {
     Worked,
     Ended,
 }
 
+/// Call of a round that failed.
+enum Failed {
+    Report(Error),
+    Claim(Error),
+}
+
+impl Shared {
+    /// Pauses before the next call. A stop is seen at once; a pause while stopping is not cut short.
+    async fn pause_after(&self, error: &Error, backoff: &mut Backoff) {
+        let pause = backoff.pause();
+        tracing::warn!(%error, "the server is unavailable; the next try is in {} ms", pause.as_millis());
+        let (mut stop, was_stopping) = (self.stop.subscribe(), self.is_stopping());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stopped(&mut stop), if !was_stopping => {}
+        }
+    }
+}
+
 /// One round: a report with a claim, a claim alone, or a wait.
-async fn step(shared: &Arc<Shared>) -> Result<Step, Error> {
+async fn step(shared: &Arc<Shared>) -> Result<Step, Failed> {
     let (running, is_stopping) = (lock(&shared.running).len(), shared.is_stopping());
     let free = shared.concurrency.saturating_sub(running);
     let has_reports = !lock(&shared.reports).is_empty();
     if has_reports {
         let claim = (free > 0 && !is_stopping).then(|| ask(shared, free, 0));
-        start_all(shared, shared.report(claim.as_ref()).await?);
+        start_all(shared, shared.report(claim.as_ref()).await.map_err(Failed::Report)?);
     } else if is_stopping && running == 0 {
         return Ok(Step::Ended);
     } else if is_stopping || free == 0 {
@@ -73,7 +84,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Claims with a long poll. Runs that end meanwhile are reported at once.
-async fn poll(shared: &Arc<Shared>, free: usize) -> Result<(), Error> {
+async fn poll(shared: &Arc<Shared>, free: usize) -> Result<(), Failed> {
     let ask = ask(shared, free, shared.claim.wait_ms);
     let within = WITHIN + Duration::from_millis(ask.wait_ms);
     let mut claiming = pin!(shared.api.post::<ClaimAnswer>("/api/v1/claim", &ask, within));
@@ -82,12 +93,12 @@ async fn poll(shared: &Arc<Shared>, free: usize) -> Result<(), Error> {
         tokio::select! {
             biased;
             claimed = &mut claiming => {
-                start_all(shared, claimed?.jobs);
+                start_all(shared, claimed.map_err(Failed::Claim)?.jobs);
                 return Ok(());
             }
             () = stopped(&mut stop) => return Ok(()),
             () = shared.ended.notified() => {
-                shared.report(None).await?;
+                shared.report(None).await.map_err(Failed::Report)?;
             }
         }
     }
@@ -157,15 +168,21 @@ async fn schedule(shared: &Shared, backoff: &mut Backoff) -> Result<(), Error> {
     Ok(())
 }
 
-/// End of a worker that the server refuses: running jobs finish first.
+/// End of a worker that the server refuses: running jobs finish first. Reports that it refuses too are given up
+/// when their leases have expired.
 async fn refused(shared: &Arc<Shared>, error: Error) -> Result<(), Error> {
     tracing::error!(%error, "the server refuses the worker; running jobs are finished");
     shared.stop.send_replace(true);
     let mut backoff = Backoff::new();
+    let mut until = Instant::now() + shared.lease();
     loop {
+        if !lock(&shared.running).is_empty() {
+            until = Instant::now() + shared.lease();
+        }
         match step(shared).await {
             Ok(Step::Ended) => return Err(error),
             Ok(Step::Worked) => {}
+            Err(_) if Instant::now() > until => return Err(error),
             Err(_) => tokio::time::sleep(backoff.pause()).await,
         }
     }

@@ -14,7 +14,7 @@ impl Shared {
     /// server has answered.
     ///
     /// # Errors
-    /// If the server is unavailable: the reports are kept for the next call.
+    /// If the server did not take the call: the reports are kept for the next one.
     pub(super) async fn report(&self, claim: Option<&ClaimAsk>) -> Result<Vec<ClaimedJob>, Error> {
         let batch: Vec<SettleEntry> = {
             let mut reports = lock(&self.reports);
@@ -26,13 +26,17 @@ impl Shared {
         }
         match self.settle(&batch, claim).await {
             Ok(jobs) => Ok(jobs),
-            Err(error) if error.is_outage() => {
+            // The claim may be the cause: a single report is then tried without it.
+            Err(error) if is_about_content(&error) => match (batch.as_slice(), claim) {
+                ([entry], None) => {
+                    self.refused(entry, &said(&error));
+                    Ok(Vec::new())
+                }
+                _ => self.report_singly(batch).await.map(|()| Vec::new()),
+            },
+            Err(error) => {
                 lock(&self.reports).splice(0..0, batch);
                 Err(error)
-            }
-            Err(error) => {
-                self.report_singly(batch, &error).await?;
-                Ok(Vec::new())
             }
         }
     }
@@ -57,25 +61,17 @@ impl Shared {
     }
 
     /// One report that the server cannot read must not cost the others.
-    async fn report_singly(&self, batch: Vec<SettleEntry>, error: &Error) -> Result<(), Error> {
-        if let [entry] = batch.as_slice() {
-            let said = Said { code: error.code().to_owned(), message: error.to_string() };
-            self.refused(entry, &said);
-            return Ok(());
-        }
+    async fn report_singly(&self, batch: Vec<SettleEntry>) -> Result<(), Error> {
         let mut left = batch.into_iter();
         while let Some(entry) = left.next() {
             let one = std::slice::from_ref(&entry);
             match self.settle(one, None).await {
                 Ok(_) => {}
-                Err(error) if error.is_outage() => {
+                Err(error) if is_about_content(&error) => self.refused(&entry, &said(&error)),
+                Err(error) => {
                     let unsent: Vec<SettleEntry> = std::iter::once(entry).chain(left).collect();
                     lock(&self.reports).splice(0..0, unsent);
                     return Err(error);
-                }
-                Err(error) => {
-                    let said = Said { code: error.code().to_owned(), message: error.to_string() };
-                    self.refused(&entry, &said);
                 }
             }
         }
@@ -96,6 +92,15 @@ impl Shared {
             self.ended.notify_one();
         }
     }
+}
+
+/// True if the server refuses what a report says. Any other error says nothing about the report.
+fn is_about_content(error: &Error) -> bool {
+    matches!(error, Error::Refused { status: 400 | 413, .. } | Error::Value { .. })
+}
+
+fn said(error: &Error) -> Said {
+    Said { code: error.code().to_owned(), message: error.to_string() }
 }
 
 /// Failure in place of a refused report; `None` if the refused report was such a failure.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at the first error")]
 
 mod fake;
+mod outage;
 
 use fake::{Fake, Reply, Seen};
 use serde_json::{Value, json};
