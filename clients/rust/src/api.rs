@@ -1,7 +1,7 @@
 //! Calls of the native API.
 
 use crate::error::Error;
-use crate::http::{Ask, Http};
+use crate::http::{Ask, CallError, Http};
 use crate::random;
 use crate::wire::{self, ErrorAnswer};
 use ::http::Method;
@@ -44,6 +44,22 @@ impl Backoff {
     }
 }
 
+/// Calls that may be repeated while the server is unavailable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// The second call has no further effect: any outage.
+    Always,
+    /// The second call has an effect of its own: only if the first cannot have had one.
+    Unsent,
+}
+
+/// Failed call.
+struct Failed {
+    error: Error,
+    /// False if the server cannot have acted on the call.
+    may_have_acted: bool,
+}
+
 pub(crate) struct Api {
     http: Http,
 }
@@ -65,14 +81,29 @@ impl Api {
         body: Bytes,
         within: Duration,
     ) -> Result<A, Error> {
+        self.attempt(method, path, body, within).await.map_err(|failed| failed.error)
+    }
+
+    async fn attempt<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<A, Failed> {
         let ask = Ask { method, path, media: JSON, header: None, body, within };
-        let reply = self.http.call(ask).await?;
+        let reply = self.http.call(ask).await.map_err(|error| {
+            let may_have_acted = matches!(error, CallError::Unreachable { may_be_sent: true, .. });
+            Failed { error: error.into(), may_have_acted }
+        })?;
         match reply.status {
-            200..=299 => serde_json::from_slice(&reply.body).map_err(|e| Error::Answer(e.to_string())),
+            200..=299 => serde_json::from_slice(&reply.body)
+                .map_err(|e| Failed { error: Error::Answer(e.to_string()), may_have_acted: true }),
             status => {
                 let said = serde_json::from_slice::<ErrorAnswer>(&reply.body).map(|it| it.error);
                 let said = said.unwrap_or_default();
-                Err(Error::refused(status, said.code, said.message))
+                let error = Error::refused(status, said.code, said.message);
+                Err(Failed { error, may_have_acted: status != 503 })
             }
         }
     }
@@ -95,13 +126,28 @@ impl Api {
         body: Bytes,
         within: Duration,
     ) -> Result<A, Error> {
+        self.repeat_if(Repeat::Always, method, path, body, within).await
+    }
+
+    async fn repeat_if<A: DeserializeOwned>(
+        &self,
+        repeat: Repeat,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<A, Error> {
         let until = Instant::now() + REPEAT_WITHIN;
         let mut backoff = Backoff::new();
         loop {
-            let error = match self.call(method.clone(), path, body.clone(), within).await {
-                Err(error) if error.is_outage() => error,
-                answered => return answered,
+            let error = match self.attempt(method.clone(), path, body.clone(), within).await {
+                Ok(answer) => return Ok(answer),
+                Err(Failed { may_have_acted: true, error }) if repeat == Repeat::Unsent => return Err(error),
+                Err(Failed { error, .. }) => error,
             };
+            if !error.is_outage() {
+                return Err(error);
+            }
             let pause = backoff.pause();
             if Instant::now() + pause > until {
                 return Err(error);
@@ -143,8 +189,9 @@ impl Api {
         id: u64,
         verb: &str,
         body: Bytes,
+        repeat: Repeat,
     ) -> Result<A, Error> {
-        self.repeat(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"), body, WITHIN).await
+        self.repeat_if(repeat, Method::POST, &format!("/api/v1/jobs/{id}/{verb}"), body, WITHIN).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Receiver of the calls of producers and runs: a server, or the memory of a test.
 
-use crate::api::{Api, WITHIN, encode};
+use crate::api::{Api, Repeat, WITHIN, encode};
 use crate::error::Error;
 use crate::testing::TestStore;
 use crate::wire::{JobResult, NewJob, NewStep, PushAnswer, StepAnswer, StepsAnswer, StepsAsk};
@@ -68,7 +68,7 @@ impl Backend {
         match self {
             Backend::Server(api) => {
                 let verb = format!("signal/{}", crate::api::segment(name));
-                let answer: Signalled = api.act(id, &verb, encode(payload)?).await?;
+                let answer: Signalled = api.act(id, &verb, encode(payload)?, Repeat::Unsent).await?;
                 Ok(answer.woken)
             }
             Backend::Test(test) => test.signal(id, name, payload),
@@ -80,7 +80,7 @@ impl Backend {
         match self {
             Backend::Server(api) => {
                 let body = encode(&serde_json::json!({"from_step": step}))?;
-                let _: Ignored = api.act(id, "retry", body).await?;
+                let _: Ignored = api.act(id, "retry", body, Repeat::Unsent).await?;
                 Ok(())
             }
             Backend::Test(test) => test.retry_from(id, step),
@@ -91,7 +91,9 @@ impl Backend {
     pub(crate) async fn act(&self, id: u64, verb: &'static str) -> Result<(), Error> {
         match self {
             Backend::Server(api) => {
-                let _: Ignored = api.act(id, verb, bytes::Bytes::new()).await?;
+                // A second retry would run a job again that has completed meanwhile.
+                let repeat = if verb == "retry" { Repeat::Unsent } else { Repeat::Always };
+                let _: Ignored = api.act(id, verb, bytes::Bytes::new(), repeat).await?;
                 Ok(())
             }
             Backend::Test(test) => test.act(id, verb),

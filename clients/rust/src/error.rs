@@ -213,7 +213,7 @@ impl From<CallError> for Error {
     fn from(error: CallError) -> Error {
         match error {
             CallError::Setting(message) => Error::Setting(message),
-            CallError::Unreachable { server, why } => Error::Unreachable { server, why },
+            CallError::Unreachable { server, why, .. } => Error::Unreachable { server, why },
         }
     }
 }

@@ -52,8 +52,24 @@ pub(crate) struct Reply {
 pub(crate) enum CallError {
     /// Invalid address, token or path.
     Setting(String),
-    /// No reply. It is unknown whether the call took effect.
-    Unreachable { server: String, why: String },
+    /// No reply. If the request may have been sent, it is unknown whether the call took effect.
+    Unreachable { server: String, why: String, may_be_sent: bool },
+}
+
+/// Exchange that was broken off.
+struct Broken {
+    why: String,
+    may_be_sent: bool,
+}
+
+impl Broken {
+    fn sent(why: String) -> Broken {
+        Broken { why, may_be_sent: true }
+    }
+
+    fn unsent(why: String) -> Broken {
+        Broken { why, may_be_sent: false }
+    }
 }
 
 impl CallError {
@@ -102,8 +118,12 @@ impl Http {
         let answering = tokio::time::timeout(ask.within, self.exchange(request));
         let (status, body) = answering
             .await
-            .unwrap_or_else(|_| Err(format!("no response within {} s", ask.within.as_secs())))
-            .map_err(|why| CallError::Unreachable { server: self.url.clone(), why })?;
+            .unwrap_or_else(|_| Err(Broken::sent(format!("no response within {} s", ask.within.as_secs()))))
+            .map_err(|Broken { why, may_be_sent }| CallError::Unreachable {
+                server: self.url.clone(),
+                why,
+                may_be_sent,
+            })?;
         Ok(Reply { status, body })
     }
 
@@ -134,7 +154,7 @@ impl Http {
         Ok(request)
     }
 
-    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(u16, Bytes), String> {
+    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(u16, Bytes), Broken> {
         // A pooled connection may have been closed: an unsent request goes to the next connection.
         while let Some(mut kept) = self.take_idle() {
             if kept.ready().await.is_err() {
@@ -144,12 +164,12 @@ impl Http {
                 Ok(response) => return self.answer(kept, response).await,
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
-                    None => return Err(error.into_error().to_string()),
+                    None => return Err(Broken::sent(error.into_error().to_string())),
                 },
             }
         }
-        let mut fresh = self.connect().await?;
-        let response = fresh.send_request(request).await.map_err(|e| e.to_string())?;
+        let mut fresh = self.connect().await.map_err(Broken::unsent)?;
+        let response = fresh.send_request(request).await.map_err(|e| Broken::sent(e.to_string()))?;
         self.answer(fresh, response).await
     }
 
@@ -157,10 +177,10 @@ impl Http {
         &self,
         sender: Sender,
         response: ::http::Response<hyper::body::Incoming>,
-    ) -> Result<(u16, Bytes), String> {
+    ) -> Result<(u16, Bytes), Broken> {
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|e| format!("cannot read the response: {e}"))?.to_bytes();
+        let body = body.map_err(|e| Broken::sent(format!("cannot read the response: {e}")))?.to_bytes();
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {
             idle.push(sender);
@@ -216,5 +236,29 @@ mod tests {
             assert!(error.text().contains(&format!("{bad:?}")), "{error:?}");
         }
         assert!(Http::new("http://a", Some("a\nb")).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_connection_is_unsent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let http = Http::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let call = async || {
+            let ask = Ask {
+                method: Method::GET,
+                path: "/",
+                media: "text/plain",
+                header: None,
+                body: Bytes::new(),
+                within: Duration::from_secs(10),
+            };
+            match http.call(ask).await.err() {
+                Some(CallError::Unreachable { may_be_sent, .. }) => may_be_sent,
+                other => panic!("{other:?}"),
+            }
+        };
+        let closing = async { drop(listener.accept().await) };
+        assert!(tokio::join!(call(), closing).0, "closed without an answer");
+        drop(listener);
+        assert!(!call().await, "nothing listens");
     }
 }

@@ -227,15 +227,18 @@ impl<R> JobHandle<R> {
         self.backend().act(self.id, "cancel").await
     }
 
-    /// Makes the job ready again, with its attempts counted from zero.
+    /// Makes the job ready again, with its attempts counted from zero. Not repeated after a lost answer: the job
+    /// may have completed meanwhile.
     ///
     /// # Errors
-    /// If there is no such job, or it is running.
+    /// If there is no such job, or it is running. After [`Error::Unreachable`] it is unknown whether the call took
+    /// effect.
     pub async fn retry(&self) -> Result<(), Error> {
         self.backend().act(self.id, "retry").await
     }
 
-    /// Makes the job ready again, from this step: the step and the steps kept after it run again.
+    /// Makes the job ready again, from this step: the step and the steps kept after it run again. Not repeated after
+    /// a lost answer, as for [`JobHandle::retry`].
     ///
     /// # Errors
     /// If there is no such job or step, or the job is running.
@@ -243,10 +246,12 @@ impl<R> JobHandle<R> {
         self.backend().retry_from(self.id, step).await
     }
 
-    /// Sends a signal to the job. True if the job waited for it; otherwise the signal is kept until it does.
+    /// Sends a signal to the job. True if the job waited for it; otherwise the signal is kept until it does. Not
+    /// repeated after a lost answer: a second signal would end a second wait.
     ///
     /// # Errors
-    /// If there is no such job, or it is settled.
+    /// If there is no such job, or it is settled. After [`Error::Unreachable`] it is unknown whether the call took
+    /// effect.
     pub async fn signal<P: Serialize + ?Sized>(&self, name: &str, payload: &P) -> Result<bool, Error> {
         self.backend().signal(self.id, name, &raw("the payload of the signal", payload)?).await
     }

@@ -74,7 +74,9 @@ fn child(run: &Run, step: &str, index: usize, mut job: NewJob) -> NewJob {
     job.parent = Some(run.job.id);
     // The same child in every run: a second push creates no job.
     job.idempotency_key = Some(format!("{}/{step}/{index}", run.job.id));
-    job.options.keep.get_or_insert_with(|| keep_completed(KEEP));
+    job.options.keep = Some(keep_completed(KEEP));
+    // A job outside of this step with the same unique key would not be a child.
+    job.options.unique = None;
     job.options.tags.extend([step_tag(step), format!("{INDEX}{index}")]);
     let trace = run.job.tags.iter().find(|tag| tag.starts_with(crate::push::TRACEPARENT));
     if !job.options.tags.iter().any(|tag| tag.starts_with(crate::push::TRACEPARENT)) {

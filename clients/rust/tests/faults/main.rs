@@ -4,6 +4,7 @@
 
 mod fake;
 mod outage;
+mod steps;
 
 use fake::{Fake, Reply, Seen};
 use serde_json::{Value, json};

@@ -89,3 +89,24 @@ async fn a_busy_server_inside_a_handler_releases_the_run() {
     worker.shutdown().await.unwrap();
     assert_eq!(reports(&fake)[0]["outcome"], "release");
 }
+
+#[tokio::test]
+async fn calls_with_an_effect_each_time_are_not_repeated_after_a_lost_answer() {
+    let fake = Fake::start(|earlier, _| match earlier {
+        0 => Reply::Json(503, refusal("busy")),
+        1 => Reply::Lost,
+        _ => Reply::Json(202, json!({"id": 1, "woken": true})),
+    })
+    .await;
+    let job = |id| Windlass::new(&fake.url).unwrap().job::<()>(id);
+    let calls = |path: &str| fake.seen(path).len();
+    let lost =
+        [job(1).signal("go", &1).await.map(drop), job(2).retry().await, job(3).retry_from("charge").await];
+    for result in lost {
+        assert!(matches!(result, Err(Error::Unreachable { .. })), "{result:?}");
+    }
+    let unrepeated = ["/api/v1/jobs/1/signal/go", "/api/v1/jobs/2/retry", "/api/v1/jobs/3/retry"].map(calls);
+    assert_eq!(unrepeated, [2; 3], "repeated after the 503 only");
+    job(4).cancel().await.unwrap();
+    assert_eq!(calls("/api/v1/jobs/4/cancel"), 3, "a second cancellation has no effect");
+}
