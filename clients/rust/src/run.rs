@@ -240,7 +240,13 @@ impl Run {
                 Ok(()) => Settlement::Finish(result),
                 Err(error) => Settlement::of(&HandlerError::of(error), false),
             },
-            Err(failed) => Settlement::of(&failed, self.is_cancelled()),
+            Err(failed) => match Settlement::of(&failed, self.is_cancelled()) {
+                // The lease is there: the worker stops, and the handler could begin no further step.
+                Settlement::Drop if *self.halt.borrow() == Halt::Stop => {
+                    Settlement::Release { delay: Duration::ZERO }
+                }
+                settlement => settlement,
+            },
         }
     }
 }

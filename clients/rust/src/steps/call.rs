@@ -1,6 +1,6 @@
 //! A step: runs once, and its result is kept.
 
-use super::{Turn, begin, decode, keep};
+use super::{Turn, begin, check_running, decode, keep};
 use crate::error::{BoxError, Error};
 use crate::outcome::{HandlerError, RetryWish, Settlement};
 use crate::run::{Run, now_ms};
@@ -104,6 +104,7 @@ where
     E: Into<BoxError>,
 {
     loop {
+        check_running(run)?;
         let Some(trying) = function() else { return Err(Error::Suspended) };
         let source: BoxError = match trying.await {
             Ok(value) => return Ok(value),

@@ -1,5 +1,6 @@
 //! Sending of step results to the server: steps that finish at the same time share a call.
 
+use super::log::VERSION;
 use crate::api::Backoff;
 use crate::error::Error;
 use crate::run::Run;
@@ -93,12 +94,14 @@ fn earlier(answer: StepAnswer) -> Option<Box<RawValue>> {
 /// Sends steps, repeatedly while the server is unavailable and the run goes on: a result that is not kept would
 /// mean that the step runs again.
 async fn send(run: &Arc<Run>, steps: &[NewStep]) -> Result<Vec<StepAnswer>, Error> {
-    let version = run.steps().version_step();
+    let is_there = steps.iter().any(|step| step.name == VERSION);
+    let version = run.steps().version_step().filter(|_| !is_there);
     let with_version: Vec<NewStep> = version.iter().chain(steps).cloned().collect();
     let mut backoff = Backoff::new();
     loop {
         let error = match run.backend.keep_steps(run.job.id, run.token, &with_version).await {
             Ok(mut answers) if answers.len() == with_version.len() => {
+                run.steps().version_kept();
                 return Ok(answers.split_off(with_version.len() - steps.len()));
             }
             Ok(answers) => {

@@ -76,14 +76,18 @@ impl StepLog {
         self.version.unwrap_or(self.version_now)
     }
 
-    /// Step that keeps the version, before the first step of the job; once.
-    pub(crate) fn version_step(&mut self) -> Option<NewStep> {
+    /// Step that keeps the version, before the first step of the job; until a step is kept.
+    pub(crate) fn version_step(&self) -> Option<NewStep> {
         if self.version.is_some() {
             return None;
         }
-        self.version = Some(self.version_now);
         let result = RawValue::from_string(self.version_now.to_string()).ok()?;
         (self.version_now > 0).then(|| NewStep { name: VERSION.to_owned(), result, started_at: None })
+    }
+
+    /// Notes that the server has kept steps, and the version with them.
+    pub(crate) fn version_kept(&mut self) {
+        self.version.get_or_insert(self.version_now);
     }
 
     /// Message about kept steps that the run has not asked for; once. `now` is a new step, or the end of the run.
@@ -149,8 +153,10 @@ mod tests {
         let mut fresh = StepLog::new(vec![], 4);
         assert_eq!(fresh.version(), 4);
         assert_eq!(fresh.version_step().unwrap().result.get(), "4");
+        assert!(fresh.version_step().is_some(), "until it is kept");
+        fresh.version_kept();
         assert!(fresh.version_step().is_none(), "kept once");
-        let mut older = StepLog::new(kept(&[VERSION, "a"]), 4);
+        let older = StepLog::new(kept(&[VERSION, "a"]), 4);
         assert_eq!((older.version(), older.version_step().is_none()), (3, true));
         assert_eq!(StepLog::new(kept(&["a"]), 4).version(), 0, "kept before the task had versions");
         assert!(StepLog::new(vec![], 0).version_step().is_none(), "a task without a version keeps none");

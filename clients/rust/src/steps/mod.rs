@@ -32,7 +32,16 @@ fn begin(run: &Run, name: &str) -> Result<(), Error> {
     if run.is_suspended() {
         return Err(Error::Suspended);
     }
+    check_running(run)?;
     run.check_change(&format!("step {name}"))
+}
+
+/// An ended run, such as one without a lease, must have no further effect: another worker may have the job.
+fn check_running(run: &Run) -> Result<(), Error> {
+    match run.has_ended() {
+        true => Err(Error::LeaseLost { message: "the run has ended".to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// Keeps the version of the task before a wait that is the first step of the job: the server keeps the end of
