@@ -110,7 +110,7 @@ pub(crate) struct ClaimAnswer {
 
 #[derive(Serialize)]
 pub(crate) struct SettleAsk<'a> {
-    pub(crate) settle: &'a [SettleEntry],
+    pub(crate) settle: &'a [&'a SettleEntry],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<&'a ClaimAsk>,
 }

@@ -1,9 +1,9 @@
 //! Heartbeats, progress and log lines of running jobs.
 
-use super::Shared;
+use super::{Shared, WITHIN_MIN};
 use crate::api::{Backoff, WITHIN};
 use crate::error::Error;
-use crate::run::{Notes, Run, lock};
+use crate::run::{Run, lock};
 use crate::wire::{ExtendAnswer, ExtendAsk, ExtendEntry, Extended, LogAsk};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,6 @@ use tokio::time::Instant;
 const BATCH_MAX: usize = 1_000;
 /// Time in which progress and lines are collected before they are sent.
 const COLLECT: Duration = Duration::from_millis(20);
-/// Shortest timeout of a heartbeat.
-const WITHIN_MIN: Duration = Duration::from_secs(1);
 
 /// Renews the leases of all runs, every third of a lease; sooner after an outage.
 pub(super) async fn heartbeats(shared: Arc<Shared>) {
@@ -53,22 +51,19 @@ pub(super) async fn notes(shared: Arc<Shared>) {
 
 impl Shared {
     async fn beat(&self, within: Duration) -> Result<(), Error> {
-        for runs in self.runs().chunks(BATCH_MAX) {
-            let extend = runs.iter().map(|run| self.entry(run, None)).collect();
-            self.extend(extend, within).await?;
+        // A run whose report is on its way needs its lease too.
+        let mut held: Vec<(u64, u64)> = lock(&self.running).keys().copied().collect();
+        held.extend(lock(&self.reports).iter().map(|report| (report.id, report.token)));
+        held.sort_unstable();
+        held.dedup();
+        for held in held.chunks(BATCH_MAX) {
+            self.extend(held.iter().map(|held| self.entry(*held)).collect(), within).await?;
         }
         Ok(())
     }
 
-    fn entry(&self, run: &Run, notes: Option<&Notes>) -> ExtendEntry {
-        let progress = notes.and_then(|notes| notes.progress.clone());
-        ExtendEntry {
-            id: run.job.id,
-            token: run.token,
-            lease_ms: self.claim.lease_ms,
-            progress: progress.as_ref().map(|(percent, _)| *percent),
-            note: progress.and_then(|(_, note)| note),
-        }
+    fn entry(&self, (id, token): (u64, u64)) -> ExtendEntry {
+        ExtendEntry { id, token, lease_ms: self.claim.lease_ms, progress: None, note: None }
     }
 
     async fn extend(&self, extend: Vec<ExtendEntry>, within: Duration) -> Result<(), Error> {
@@ -101,8 +96,10 @@ impl Shared {
         // One call at a time: the end of a run waits here for notes on their way.
         let _sending = run.sending.lock().await;
         let mut notes = run.take_notes();
-        if notes.progress.is_some() {
-            let sent = self.extend(vec![self.entry(run, Some(&notes))], WITHIN).await;
+        if let Some((percent, note)) = notes.progress.clone() {
+            let entry = self.entry((run.job.id, run.token));
+            let entry = ExtendEntry { progress: Some(percent), note, ..entry };
+            let sent = self.extend(vec![entry], WITHIN).await;
             if is_done(run, &sent) {
                 notes.progress = None;
             }

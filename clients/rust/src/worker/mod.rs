@@ -24,6 +24,8 @@ const CONCURRENCY_MAX: usize = 10_000;
 const NAMES_MAX: usize = 1_000;
 /// Lease of a worker whose tasks name none.
 const LEASE: Duration = Duration::from_secs(30);
+/// Shortest timeout of a heartbeat or a report.
+const WITHIN_MIN: Duration = Duration::from_secs(1);
 /// Time for the release of jobs after the grace.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -61,7 +63,7 @@ pub(crate) struct Shared {
     /// Runs by job id and lease token.
     running: Mutex<HashMap<(u64, u64), Arc<Run>>>,
     /// Reports that the server does not have yet.
-    reports: Mutex<Vec<SettleEntry>>,
+    reports: Mutex<Vec<Arc<SettleEntry>>>,
     /// Notified when a run has ended.
     ended: Notify,
     /// Notified when a run has progress or log lines.

@@ -83,23 +83,43 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Claims with a long poll. Runs that end meanwhile are reported at once.
+/// Claims with a long poll. Runs that end meanwhile are reported at once; the claim goes on during a report, and
+/// after one that failed: jobs that it brings are not lost.
 async fn poll(shared: &Arc<Shared>, free: usize) -> Result<(), Failed> {
     let ask = ask(shared, free, shared.claim.wait_ms);
     let within = WITHIN + Duration::from_millis(ask.wait_ms);
     let mut claiming = pin!(shared.api.post::<ClaimAnswer>("/api/v1/claim", &ask, within));
+    let started = |claimed: Result<ClaimAnswer, Error>| {
+        claimed.map(|claimed| start_all(shared, claimed.jobs)).map_err(Failed::Claim)
+    };
     let mut stop = shared.stop.subscribe();
+    let mut backoff = Backoff::new();
+    let mut again: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
-            claimed = &mut claiming => {
-                start_all(shared, claimed.map_err(Failed::Claim)?.jobs);
-                return Ok(());
-            }
+            claimed = &mut claiming => return started(claimed),
             () = stopped(&mut stop) => return Ok(()),
-            () = shared.ended.notified() => {
-                shared.report(None).await.map_err(Failed::Report)?;
+            () = shared.ended.notified(), if again.is_none() => {}
+            () = tokio::time::sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {}
+        }
+        let mut reporting = pin!(shared.report_all());
+        let reported = tokio::select! {
+            biased;
+            claimed = &mut claiming => {
+                let started = started(claimed);
+                reporting.await.map_err(Failed::Report)?;
+                return started;
             }
+            reported = &mut reporting => reported,
+        };
+        again = reported.err().map(|error| {
+            let pause = backoff.pause();
+            tracing::warn!(%error, "cannot report; the next try is in {} ms", pause.as_millis());
+            Instant::now() + pause
+        });
+        if again.is_none() {
+            backoff.reset();
         }
     }
 }
@@ -118,7 +138,7 @@ fn start(shared: &Arc<Shared>, claimed: ClaimedJob) {
     let (id, token) = (claimed.id, claimed.token);
     let Some(task) = shared.tasks.get(&claimed.name).cloned() else {
         let release = Settlement::Release { delay: Duration::from_secs(1) };
-        lock(&shared.reports).extend(SettleEntry::new(id, token, release));
+        lock(&shared.reports).extend(SettleEntry::new(id, token, release).map(Arc::new));
         return;
     };
     let run = Run::new(claimed, &task, shared.app.backend(), Arc::clone(&shared.noted));
@@ -149,7 +169,7 @@ fn end(shared: &Shared, run: &Run, settlement: Settlement) {
     let entry = SettleEntry::new(id, run.token, settlement);
     // Together, so that the slot is free exactly when the report is there.
     let mut reports = lock(&shared.reports);
-    reports.extend(entry);
+    reports.extend(entry.map(Arc::new));
     lock(&shared.running).remove(&(id, run.token));
     drop(reports);
     shared.ended.notify_one();

@@ -1,53 +1,62 @@
 //! Reports of ended runs.
 
-use super::Shared;
+use super::{Shared, WITHIN_MIN};
 use crate::api::WITHIN;
 use crate::error::Error;
 use crate::run::lock;
 use crate::wire::{ClaimAsk, ClaimedJob, Said, SettleAnswer, SettleAsk, SettleEntry};
+use std::sync::Arc;
 
 /// Reports per call.
 const BATCH_MAX: usize = 1_000;
 
 impl Shared {
     /// Reports ended runs, and claims jobs in the same call if asked to. Reports stay in the list until the
-    /// server has answered.
+    /// server has answered; only the main loop takes them out.
     ///
     /// # Errors
     /// If the server did not take the call: the reports are kept for the next one.
     pub(super) async fn report(&self, claim: Option<&ClaimAsk>) -> Result<Vec<ClaimedJob>, Error> {
-        let batch: Vec<SettleEntry> = {
-            let mut reports = lock(&self.reports);
-            let count = reports.len().min(BATCH_MAX);
-            reports.drain(..count).collect()
-        };
+        let batch: Vec<Arc<SettleEntry>> = lock(&self.reports).iter().take(BATCH_MAX).cloned().collect();
         if batch.is_empty() {
             return Ok(Vec::new());
         }
         match self.settle(&batch, claim).await {
-            Ok(jobs) => Ok(jobs),
             // The claim may be the cause: a single report is then tried without it.
-            Err(error) if is_about_content(&error) => match (batch.as_slice(), claim) {
-                ([entry], None) => {
-                    self.refused(entry, &said(&error));
-                    Ok(Vec::new())
+            Err(error) if is_about_content(&error) => {
+                match (batch.as_slice(), claim) {
+                    ([entry], None) => self.refused_call(entry, &error),
+                    _ => self.report_singly(&batch).await?,
                 }
-                _ => self.report_singly(batch).await.map(|()| Vec::new()),
-            },
-            Err(error) => {
-                lock(&self.reports).splice(0..0, batch);
-                Err(error)
+                Ok(Vec::new())
             }
+            answered => answered,
         }
     }
 
+    /// Reports all ended runs.
+    ///
+    /// # Errors
+    /// As for [`Shared::report`].
+    pub(super) async fn report_all(&self) -> Result<(), Error> {
+        while !lock(&self.reports).is_empty() {
+            self.report(None).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles the reports at the front of the list, and takes them out.
     async fn settle(
         &self,
-        batch: &[SettleEntry],
+        batch: &[Arc<SettleEntry>],
         claim: Option<&ClaimAsk>,
     ) -> Result<Vec<ClaimedJob>, Error> {
-        let ask = SettleAsk { settle: batch, claim };
-        let answer: SettleAnswer = self.api.post("/api/v1/settle", &ask, WITHIN * 3).await?;
+        let entries: Vec<&SettleEntry> = batch.iter().map(Arc::as_ref).collect();
+        let ask = SettleAsk { settle: &entries, claim };
+        // A repeated report must still find the lease.
+        let within = (self.lease() / 3).clamp(WITHIN_MIN, WITHIN * 3);
+        let answer: SettleAnswer = self.api.post("/api/v1/settle", &ask, within).await?;
+        lock(&self.reports).drain(..batch.len());
         for (entry, settled) in batch.iter().zip(answer.settled) {
             match settled.ok {
                 true => {
@@ -61,21 +70,21 @@ impl Shared {
     }
 
     /// One report that the server cannot read must not cost the others.
-    async fn report_singly(&self, batch: Vec<SettleEntry>) -> Result<(), Error> {
-        let mut left = batch.into_iter();
-        while let Some(entry) = left.next() {
-            let one = std::slice::from_ref(&entry);
-            match self.settle(one, None).await {
+    async fn report_singly(&self, batch: &[Arc<SettleEntry>]) -> Result<(), Error> {
+        for entry in batch {
+            match self.settle(std::slice::from_ref(entry), None).await {
                 Ok(_) => {}
-                Err(error) if is_about_content(&error) => self.refused(&entry, &said(&error)),
-                Err(error) => {
-                    let unsent: Vec<SettleEntry> = std::iter::once(entry).chain(left).collect();
-                    lock(&self.reports).splice(0..0, unsent);
-                    return Err(error);
-                }
+                Err(error) if is_about_content(&error) => self.refused_call(entry, &error),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Deals with the report at the front of the list, for which the server refused the whole call.
+    fn refused_call(&self, entry: &SettleEntry, error: &Error) {
+        lock(&self.reports).drain(..1);
+        self.refused(entry, &Said { code: error.code().to_owned(), message: error.to_string() });
     }
 
     /// Deals with a refused report: nothing to do if the lease is lost; otherwise the job fails with the reason,
@@ -88,7 +97,7 @@ impl Shared {
         }
         tracing::error!(job.id = id, "the server refused the outcome of job {id}: {code}: {message}");
         if let Some(replacement) = replacement(entry, said) {
-            lock(&self.reports).push(replacement);
+            lock(&self.reports).push(Arc::new(replacement));
             self.ended.notify_one();
         }
     }
@@ -97,10 +106,6 @@ impl Shared {
 /// True if the server refuses what a report says. Any other error says nothing about the report.
 fn is_about_content(error: &Error) -> bool {
     matches!(error, Error::Refused { status: 400 | 413, .. } | Error::Value { .. })
-}
-
-fn said(error: &Error) -> Said {
-    Said { code: error.code().to_owned(), message: error.to_string() }
 }
 
 /// Failure in place of a refused report; `None` if the refused report was such a failure.

@@ -4,6 +4,7 @@
 
 mod fake;
 mod outage;
+mod reports;
 mod steps;
 
 use fake::{Fake, Reply, Seen};
