@@ -23,7 +23,8 @@ use std::time::{Duration, SystemTime};
 /// 4. Steps are found by name; a name used twice is `charge`, `charge#2`, … by the order of the calls. So the
 ///    order must depend only on the payload and on results of steps.
 /// 5. Time, random numbers, and everything read from outside belong into a step.
-/// 6. Waits hold no worker. [`Error::Suspended`] leaves the handler with `?`; do not catch it.
+/// 6. Waits hold no worker. [`Error::Suspended`] leaves the handler with `?`; do not catch it. To deal with a failure,
+///    match [`Error::Step`] and [`Error::ChildFailed`], and nothing else.
 /// 7. Code outside of steps may run several times.
 /// 8. An error of a step leaves the handler unless the handler deals with it; the step is not kept. The job is
 ///    retried by its own rules, and goes on after its kept steps.

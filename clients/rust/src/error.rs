@@ -20,7 +20,7 @@ pub enum Error {
     /// The server did not reply in time, or at all. It is unknown whether the call took effect.
     ///
     /// A handler that returns this error, or an error caused by it, has its run released: it does not count as
-    /// an attempt.
+    /// an attempt. The same holds for every error that [is retryable](Error::is_retryable).
     #[error("cannot call {server}: {why}")]
     Unreachable {
         /// Address of the server.

@@ -57,6 +57,8 @@ async fn the_long_poll_goes_on_after_a_failed_report() {
     let (worker, _started) = start_worker(&fake, Duration::from_secs(30));
     fake.until("the accepted report", |fake| reports(fake).len() == 3).await;
     assert_eq!(fake.seen(CLAIM).len(), 2);
+    let is_claiming = fake.seen(SETTLE).iter().any(|body| body.get("claim").is_some());
+    assert!(!is_claiming, "the first claim is still open");
     worker.shutdown().await.unwrap();
 }
 

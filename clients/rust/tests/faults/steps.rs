@@ -69,7 +69,7 @@ async fn a_step_of_an_ended_run_is_not_tried_again() {
                 server.until("the report", |fake| reports(fake).len() == 1).await;
                 Err::<(), Error>(Error::Other("busy".into()))
             };
-            let error = ctx.step_retry("late", 3, || function()).backoff(Duration::ZERO).await.unwrap_err();
+            let error = ctx.step_retry("late", 3, function).backoff(Duration::ZERO).await.unwrap_err();
             tell.send((error.code().to_owned(), tries.load(Ordering::SeqCst))).unwrap();
         });
         async move {
