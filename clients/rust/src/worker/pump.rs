@@ -108,8 +108,8 @@ async fn poll(shared: &Arc<Shared>, free: usize) -> Result<(), Failed> {
             biased;
             claimed = &mut claiming => {
                 let started = started(claimed);
-                reporting.await.map_err(Failed::Report)?;
-                return started;
+                let reported = reporting.await;
+                return started.and(reported.map_err(Failed::Report));
             }
             reported = &mut reporting => reported,
         };

@@ -89,3 +89,17 @@ async fn a_run_keeps_its_lease_until_its_report_has_arrived() {
     );
     worker.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_worker_that_is_refused_for_good_ends_when_its_leases_have_expired() {
+    let fake = worker_server(vec![claimed(1, json!(1))], |earlier, seen| {
+        let is_first = seen.path == CLAIM && earlier == 0;
+        (!is_first).then(|| Reply::Json(401, refusal("unauthorized")))
+    })
+    .await;
+    let fake = Arc::new(fake);
+    let (worker, _started) = start_worker(&fake, Duration::from_millis(300));
+    fake.until("a repeated report", |fake| reports(fake).len() > 1).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), worker.shutdown()).await;
+    assert_eq!(ended.expect("still waiting").unwrap_err().status(), Some(401));
+}
