@@ -19,7 +19,7 @@ from pathlib import Path
 SERVER = urllib.parse.urlsplit(os.environ.get("WINDLASS_SERVER", "http://127.0.0.1:7373"))
 FOLDER = Path(os.environ["SCENARIO_DIR"])
 WORKER = f"reference-{os.getpid()}"
-CONCURRENCY, LEASE_MS, GRACE_S, PATIENCE_S = 4, 2_000, 30.0, 30.0
+CONCURRENCY, LEASE_MS, GRACE_S, PATIENCE_S = 4, 5_000, 30.0, 30.0
 CHILD = {"name": "flow", "retry": {"max_attempts": 5, "backoff": {"fixed_ms": 50}}, "keep": {"completed_ms": 30 * 86_400_000}}
 local = threading.local()
 

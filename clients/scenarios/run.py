@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 from expand import load
@@ -31,7 +32,7 @@ def arguments():
     parser.add_argument("--store", help="postgres://…: each lane gets a schema of its own")
     parser.add_argument("--database", action="store_true", help="also scenarios that restart the database: prints `restart database` and waits for a line on standard input")
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server; several times")
-    parser.add_argument("--jobs", type=int, default=8, help="scenarios that run at once (8)")
+    parser.add_argument("--jobs", type=int, default=12, help="scenarios that run at once (12)")
     parser.add_argument("--within", type=float, default=300, help="seconds for all scenarios together (300)")
     parser.add_argument("--patience", type=float, default=1.0, help="factor for the times within which scenarios must end (1)")
     parser.add_argument("--folder", default=Path(__file__).parent, help="folder of the scenarios")
@@ -47,8 +48,8 @@ class Runner:
         self.todo = queue.Queue()
         for scenario in sorted(scenarios, key=lambda scenario: -scenario.get("within_s", 0)):
             self.todo.put(scenario)
-        self.lock, self.boxes, self.made = threading.Lock(), set(), 0
-        self.failed, self.passed, self.starved, self.closing = [], 0, [], False
+        self.lock, self.boxes = threading.Lock(), set()
+        self.failed, self.passed, self.closing = [], 0, False
         self.one_restart, self.lanes = threading.Lock(), []
 
     def restart_database(self, how):
@@ -59,20 +60,21 @@ class Runner:
                 raise Trouble("nobody restarts the database")
 
     def new_box(self):
-        store = self.args.store
-        with self.lock:
-            self.made += 1
-            if store:
-                store += f"{'&' if '?' in store else '?'}schema=scenarios_{os.getpid()}_{self.made}"
-        # Not while the database is away: a new server has to make its tables.
-        with self.one_restart if self.args.database else contextlib.nullcontext():
-            box = Sandbox(os.path.abspath(self.args.server_bin), self.args.worker, store, self.args.flag)
+        schema = f"scenarios_{uuid.uuid4().hex}" if self.args.store else None
+        box = Sandbox(os.path.abspath(self.args.server_bin), self.args.worker, self.args.store, schema, self.args.flag)
+        # Known before it has processes, so that `close` finds them.
         with self.lock:
             self.boxes.add(box)
-            if not self.closing:
-                return box
-        self.drop(box)
-        raise Trouble("the runner ends")
+        # Not while the database is away: a new server has to make its tables.
+        with self.one_restart if self.args.database else contextlib.nullcontext():
+            try:
+                if self.closing:
+                    raise Trouble("the runner ends")
+                box.start()
+            except BaseException:
+                self.drop(box)
+                raise
+        return box
 
     def drop(self, box, keep=False):
         with self.lock:
@@ -90,9 +92,9 @@ class Runner:
         if box:
             self.drop(box)
 
-    def play(self, scenario, box, may_starve=True):
+    def play(self, scenario, box):
         """Plays a scenario; the sandbox for the next one, if this one has left it clean."""
-        began, trouble, is_over, play = time.monotonic(), None, False, None
+        began, trouble, is_over = time.monotonic(), None, False
         try:
             if box is None:
                 box = self.new_box()
@@ -103,12 +105,6 @@ class Runner:
             trouble = str(error)
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
-        if trouble and may_starve and play and play.was_starved():
-            with self.lock:
-                self.starved.append(scenario)
-                print(f"again   {time.monotonic() - began:6.2f} s  {scenario['name']}: leases expired though their workers lived: {trouble[:200]}", flush=True)
-            self.drop(box)
-            return None
         self.tell(scenario, trouble, time.monotonic() - began, box)
         if is_over and not trouble:
             box.clear()
@@ -136,19 +132,13 @@ class Runner:
     def close(self):
         """Ends all lanes with their processes."""
         self.closing, end = True, time.monotonic() + 3
-        for box in list(self.boxes):
+        with self.lock:
+            boxes = list(self.boxes)
+        for box in boxes:
             self.drop(box)
         # A lane may be starting a server.
         for lane in self.lanes:
             lane.join(max(0.0, end - time.monotonic()))
-
-    def play_again(self, end):
-        """Plays scenarios whose workers had no time for heartbeats once more, alone."""
-        starved, self.starved = self.starved, []
-        for scenario in starved:
-            box = self.play(scenario, None, may_starve=False) if time.monotonic() < end else None
-            if box:
-                self.drop(box)
 
     def run(self):
         """True if all scenarios went as expected, within the time."""
@@ -159,8 +149,6 @@ class Runner:
         for lane in lanes:
             lane.join(max(0.0, end - time.monotonic()))
         is_over = not any(lane.is_alive() for lane in lanes)
-        if is_over:
-            self.play_again(end)
         if not is_over:
             print(f"FAILED: not at the end after {self.args.within} s", flush=True)
         return is_over and not self.failed and not self.todo.qsize()

@@ -23,23 +23,22 @@ class Trouble(Exception):
 
 
 class Sandbox:
-    """Folder, server and workers. `deaths` counts the workers that died by SIGKILL, `kills` the kills of the server."""
+    """Folder, server and workers. `deaths` counts the workers that died by SIGKILL."""
 
-    def __init__(self, server_bin, worker, store=None, flags=()):
+    def __init__(self, server_bin, worker, store=None, schema=None, flags=()):
         self.folder = Path(tempfile.mkdtemp(prefix="windlass-scenario-"))
         self.files = self.folder / "files"
         self.files.mkdir()
-        self.server_bin, self.command, self.store, self.flags = server_bin, shlex.split(worker), store, flags
+        self.server_bin, self.command, self.flags = server_bin, shlex.split(worker), flags
+        self.store, self.schema = store, schema
         self.lock = threading.RLock()
-        self.server, self.port, self.deaths, self.trouble, self.kills = None, 0, 0, None, 0
+        self.server, self.port, self.deaths, self.trouble, self.is_closed = None, 0, 0, None, False
         self.workers, self.watchers, self.wanted = [], [], 0
         self.connections = threading.local()
-        try:
-            self.start_server()
-            self.start_worker()
-        except BaseException:
-            self.close()
-            raise
+
+    def start(self):
+        self.start_server()
+        self.start_worker()
 
     def url(self):
         return f"http://127.0.0.1:{self.port}"
@@ -54,17 +53,28 @@ class Sandbox:
             ready = self.folder / "ready.json"
             ready.unlink(missing_ok=True)
             line = [self.server_bin, "serve", "--http", f"127.0.0.1:{port}", "--bedrock", "off", "--mdns", "off"]
-            line += ["--ready-file", str(ready), "--store", self.store] if self.store else ["--ready-file", str(ready), "--data", "data"]
-            env = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-            with open(self.folder / "server.log", "ab") as log:
-                self.server = subprocess.Popen([*line, *self.flags], cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            line += ["--ready-file", str(ready), *(["--store", self.store_url()] if self.store else ["--data", "data"])]
+            with self.lock:
+                self.server = self.process([*line, *self.flags], "server.log", cwd=self.folder)
             if self.until_ready(ready):
                 self.port = port
                 return
             time.sleep(0.1)
         raise Trouble(f"the server does not start:\n{self.tail('server.log')}")
 
+    def store_url(self):
+        return f"{self.store}{'&' if '?' in self.store else '?'}schema={self.schema}"
+
+    def process(self, line, log, cwd=None, **more):
+        """Starts a process. The caller holds the lock: `close` ends all processes, and there are none after it."""
+        if self.is_closed:
+            raise Trouble("the runner ends")
+        env = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")} | more
+        with open(self.folder / log, "ab") as output:
+            return subprocess.Popen(line, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
     def until_ready(self, ready):
+        """True as soon as the server is ready; false if it has ended. A server that does neither is killed."""
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             if ready.exists():
@@ -72,10 +82,11 @@ class Sandbox:
             if self.server.poll() is not None:
                 return False
             time.sleep(0.005)
-        return False
+        self.server.kill()
+        self.server.wait()
+        raise Trouble(f"the server is not ready after {START_S} s:\n{self.tail('server.log')}")
 
     def kill_server(self):
-        self.kills += 1
         self.server.kill()
         self.server.wait()
         self.disconnect()
@@ -88,10 +99,7 @@ class Sandbox:
             self.spawn()
 
     def spawn(self):
-        env = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-        env.update(WINDLASS_SERVER=self.url(), SCENARIO_DIR=str(self.files))
-        with open(self.folder / "worker.log", "ab") as log:
-            child = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        child = self.process(self.command, "worker.log", WINDLASS_SERVER=self.url(), SCENARIO_DIR=str(self.files))
         self.workers.append(child)
         watcher = threading.Thread(target=self.watch, args=(child,), daemon=True)
         self.watchers.append(watcher)
@@ -109,7 +117,18 @@ class Sandbox:
                 if len(self.workers) < self.wanted:
                     self.spawn()
             else:
-                self.trouble = f"a worker ended by itself with code {code}:\n{self.tail('worker.log')}"
+                self.trouble = self.ended(code)
+
+    def ended(self, code):
+        return f"a worker ended by itself with code {code}:\n{self.tail('worker.log')}"
+
+    def check_workers(self):
+        """Raises `Trouble` if a worker has ended by itself, also in this moment."""
+        with self.lock:
+            codes = [child.poll() for child in self.workers]
+        trouble = self.trouble or next((self.ended(code) for code in codes if code not in (None, -signal.SIGKILL)), None)
+        if trouble:
+            raise Trouble(trouble)
 
     def signal_worker(self, number, which):
         with self.lock:
@@ -177,7 +196,7 @@ class Sandbox:
 
     def clear(self):
         """Removes the files of the last scenario, for the next one."""
-        self.deaths, self.trouble, self.kills = 0, None, 0
+        self.deaths = 0
         for file in self.files.iterdir():
             file.unlink()
 
@@ -187,13 +206,33 @@ class Sandbox:
         return "\n".join(text.splitlines()[-lines:])
 
     def close(self, keep=False):
-        """Ends all processes; removes the folder unless it is to be kept."""
+        """Ends all processes; removes the schema, and the folder unless both are to be kept."""
         with self.lock:
-            self.wanted, children = 0, [*self.workers, self.server]
+            if self.is_closed:
+                return
+            self.is_closed, self.wanted, children = True, 0, [*self.workers, self.server]
             self.workers = []
         for child in filter(None, children):
             if child.poll() is None:
                 child.kill()
             child.wait()
         if not keep:
+            self.drop_schema()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def drop_schema(self):
+        if not self.schema:
+            return
+        line = ["psql", "-q", "-v", "ON_ERROR_STOP=1", "-c", "SET client_min_messages = error", "-c", f"DROP SCHEMA IF EXISTS {self.schema} CASCADE", self.store]
+        # The database may be starting again.
+        for pause_s in (0.5, 1.0, 0.0):
+            try:
+                done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                problem = str(error)
+                break
+            if done.returncode == 0:
+                return
+            problem = done.stderr.strip()
+            time.sleep(pause_s)
+        print(f"schema left behind: {self.schema} ({problem})", flush=True)

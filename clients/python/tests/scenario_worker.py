@@ -146,4 +146,4 @@ async def flow(ops: list[Op], *, ctx: Context) -> Any:
 
 
 if __name__ == "__main__":
-    app.work(concurrency=4, lease="2s", grace="5s")
+    app.work(concurrency=4, lease="5s", grace="5s")

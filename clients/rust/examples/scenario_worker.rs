@@ -248,5 +248,5 @@ async fn main() -> Result<(), BoxError> {
 }
 
 fn settings(task: TaskBuilder<Flow, Value>) -> TaskBuilder<Flow, Value> {
-    task.retry(5).backoff(Backoff::Fixed(Duration::from_millis(50))).lease(Duration::from_secs(2))
+    task.retry(5).backoff(Backoff::Fixed(Duration::from_millis(50))).lease(Duration::from_secs(5))
 }

@@ -117,5 +117,5 @@ const flow = app.task("flow", options, async (payload, ctx) => {
   return state.out;
 });
 
-await app.work({ concurrency: 4, lease: "2s" });
+await app.work({ concurrency: 4, lease: "5s" });
 app.close();
