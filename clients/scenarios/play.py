@@ -1,5 +1,6 @@
 """Plays one scenario in a sandbox: its actions in order, then its expectations. README.md describes both."""
 
+import contextlib
 import http.client
 import json
 import signal
@@ -50,8 +51,10 @@ CONDITIONS = {
 
 
 class Play:
-    def __init__(self, scenario, box, restart_database, patience):
+    def __init__(self, scenario, box, restart_database, one_restart, patience):
         self.scenario, self.box, self.restart_database = scenario, box, restart_database
+        # Held during a call that no other lane's restart of the database may interrupt.
+        self.undisturbed = one_restart if scenario.get("needs") == "database" else contextlib.nullcontext()
         self.jobs, self.names = {}, {}
         self.began, self.frozen = time.monotonic(), False
         self.within_s = patience * scenario.get("within_s", WITHIN_S)
@@ -178,7 +181,8 @@ class Play:
     def do_signal(self, name, action):
         id = self.jobs[action.get("of", "job")][0]
         # A signal is kept as often as it is sent.
-        status, answer = self.once("POST", f"/api/v1/jobs/{id}/signal/{quote(name, safe='')}", action.get("payload"))
+        with self.undisturbed:
+            status, answer = self.once("POST", f"/api/v1/jobs/{id}/signal/{quote(name, safe='')}", action.get("payload"))
         if "woken" in action:
             action = {**action, "answer": {"woken": action["woken"]}}
         self.answered(status, answer, action, 202)

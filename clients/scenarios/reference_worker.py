@@ -323,14 +323,15 @@ class Worker:
 
     def work(self, run):
         with self.lock:
-            self.runs[run.id] = run
+            # By the token as well: the next run of a job may begin before the one that lost its lease has ended.
+            self.runs[run.id, run.token] = run
         try:
             entry = run.report()
             if entry is not None:
                 call("POST", "/api/v1/settle", {"settle": [{"id": run.id, "token": run.token, **entry}]})
         finally:
             with self.lock:
-                self.runs.pop(run.id, None)
+                self.runs.pop((run.id, run.token), None)
             self.slots.release()
 
     def beat_forever(self):

@@ -98,7 +98,7 @@ class Runner:
         try:
             if box is None:
                 box = self.new_box()
-            play = Play(scenario, box, self.restart_database, self.args.patience)
+            play = Play(scenario, box, self.restart_database, self.one_restart, self.args.patience)
             play.run()
             is_over = play.is_over()
         except Trouble as error:
