@@ -1,6 +1,6 @@
 import { backoffMs, pause } from "./backoff.js";
-import { errorOf, isPassing, type Unreachable } from "./errors.js";
-import { connect, NoAnswer, type Transport } from "./http.js";
+import { errorOf, Unreachable } from "./errors.js";
+import { connect, NoAnswer, type Answer, type Transport } from "./http.js";
 import type { ExtendedEntry, JobId, JobView, PushAnswer, ResultView, SettleAnswer, StepAnswer } from "./wire.js";
 
 /** Time for which a call is repeated while the server is unreachable. */
@@ -35,6 +35,16 @@ export interface Backend {
   signal(id: JobId, name: string, payload: unknown): Promise<{ woken: boolean }>;
 }
 
+/** True if the server has answered: with JSON, or with a status that has no body. */
+function isComplete({ status, body }: Answer): boolean {
+  return status < 300 && (body !== undefined || status === 204);
+}
+
+/** Error of a successful answer that is not the server's: a page of a proxy. */
+function noJson(status: number): Unreachable {
+  return new Unreachable(`the answer with status ${status} is not JSON; it is not from the server`, { status });
+}
+
 /** Calls of the server's API over HTTP. */
 export class Client implements Backend {
   readonly server: string;
@@ -54,9 +64,10 @@ export class Client implements Backend {
       let trouble: Unreachable;
       try {
         const answer = await this.#transport.send({ method, path, body, timeoutMs, signal });
-        if (answer.status < 400) return answer.body;
-        if (!isPassing(answer.status)) throw errorOf(answer.status, answer.body);
-        trouble = errorOf(answer.status, answer.body);
+        if (isComplete(answer)) return answer.body;
+        const error = answer.status < 300 ? noJson(answer.status) : errorOf(answer.status, answer.body);
+        if (!(error instanceof Unreachable)) throw error;
+        trouble = error;
       } catch (error) {
         if (!(error instanceof NoAnswer) || (!idempotent && !error.notSent)) throw error;
         trouble = error;

@@ -1,6 +1,6 @@
 import { backoffMs, pause, turn } from "./backoff.js";
 import type { Client } from "./client.js";
-import { Cancelled, errorOf, isOutage, LeaseLost, WindlassError } from "./errors.js";
+import { BadRequest, Cancelled, errorOf, isOutage, LeaseLost, NotFound, Refused, Unreachable, WindlassError } from "./errors.js";
 import { NoteSender } from "./notes.js";
 import { Run, type Surroundings } from "./run.js";
 import type { Definition } from "./task.js";
@@ -99,6 +99,8 @@ export class Worker {
     let outages = 0;
     let early = 0;
     let mayWait = true;
+    /** True after the server has accepted a claim: later refusals are an outage, such as a proxy or an access token that changes. */
+    let isKnown = false;
     while (!signal.aborted) {
       const free = this.#settings.concurrency - this.#running.size;
       if (free <= 0) {
@@ -112,6 +114,7 @@ export class Worker {
         const claimed = await this.#settleAndClaim(free, waitMs);
         if (outages > 0) this.#settings.log(`connected to ${this.#client.server} again`);
         outages = 0;
+        isKnown = true;
         mayWait = claimed < free;
         // A server that shuts down answers waiting claims at once.
         early = claimed === 0 && waitMs > 0 && Date.now() - from < EARLY_MS ? early + 1 : 0;
@@ -120,7 +123,7 @@ export class Worker {
         await turn();
       } catch (error) {
         if (signal.aborted) return;
-        if (!isOutage(error) && !(error instanceof WindlassError && error.retryable)) return this.#refused(error);
+        if (endsWorker(error, isKnown)) return this.#refused(error);
         outages += 1;
         if (outages === 1) this.#settings.log(`${(error as Error).message}; retrying`);
         await pause(backoffMs(outages), signal);
@@ -181,8 +184,8 @@ export class Worker {
         await this.#settle(reports, undefined, { repeatForMs: 0 });
         outages = 0;
       } catch (error) {
-        if (!isOutage(error)) this.#settings.log(`reports refused: ${(error as Error).message}`);
         outages += 1;
+        if (!isOutage(error) && outages === 1) this.#settings.log(`reports refused: ${(error as Error).message}; retrying`);
         await pause(backoffMs(outages), this.#over.signal);
         if (this.#over.signal.aborted) break;
       }
@@ -198,15 +201,11 @@ export class Worker {
   async #settle(reports: Report[], claim: string | undefined, options: object): Promise<SettleAnswer> {
     try {
       const answer = await this.#client.settle(reports.map(({ json }) => json), claim, options);
-      answer.settled?.forEach((entry, index) => this.#settled(reports[index] as Report, entry));
+      settledOf(answer, reports.length).forEach((entry, index) => this.#settled(reports[index] as Report, entry));
       return answer;
     } catch (error) {
-      if (isOutage(error) || (error instanceof WindlassError && error.retryable)) {
-        for (const report of reports) report.isSent = true;
-        this.#reports.unshift(...reports);
-        throw error;
-      }
       if (reports.length === 0) throw error;
+      if (!(error instanceof BadRequest)) this.#putBack(reports, error);
       await this.#settleEach(reports, options);
       return {};
     }
@@ -216,16 +215,20 @@ export class Worker {
   async #settleEach(reports: Report[], options: object): Promise<void> {
     for (const [index, report] of reports.entries()) {
       try {
-        const { settled } = await this.#client.settle([report.json], undefined, options);
-        this.#settled(report, settled?.[0] as SettledEntry);
+        const answer = await this.#client.settle([report.json], undefined, options);
+        this.#settled(report, settledOf(answer, 1)[0] as SettledEntry);
       } catch (error) {
-        if (isOutage(error)) {
-          this.#reports.unshift(...reports.slice(index));
-          throw error;
-        }
+        if (!(error instanceof BadRequest)) this.#putBack(reports.slice(index), error);
         this.#replace(report, (error as Error).message);
       }
     }
+  }
+
+  /** Keeps reports for a later call: the error is not about their content. */
+  #putBack(reports: Report[], error: unknown): never {
+    for (const report of reports) report.isSent = true;
+    this.#reports.unshift(...reports);
+    throw error;
   }
 
   #settled(report: Report, entry: SettledEntry): void {
@@ -315,9 +318,10 @@ export class Worker {
 
   async #lastReports(): Promise<void> {
     const late = AbortSignal.timeout(LAST_REPORTS_MS);
+    let trouble = "the server is unreachable";
     for (let tries = 1; this.#reports.length > 0 || this.#reporting !== undefined; tries += 1) {
       if (late.aborted) {
-        this.#settings.log(`${this.#reports.length} reports were not sent: the server is unreachable`);
+        this.#settings.log(`${this.#reports.length} reports were not sent: ${trouble}`);
         return;
       }
       if (this.#reporting !== undefined) {
@@ -327,9 +331,24 @@ export class Worker {
       const reports = this.#take();
       try {
         await this.#settle(reports, undefined, { repeatForMs: 0, timeoutMs: LAST_REPORTS_MS });
-      } catch {
+      } catch (error) {
+        trouble = (error as Error).message;
         await pause(backoffMs(tries), late);
       }
     }
   }
+}
+
+/** Answers to the reports of a call. Any other body is not the server's, and says nothing about the reports. */
+function settledOf({ settled }: SettleAnswer, count: number): SettledEntry[] {
+  if (count === 0) return [];
+  if (!Array.isArray(settled) || settled.length !== count) throw new Unreachable(`the answer to ${count} reports is not from the server`);
+  return settled;
+}
+
+/** True if further claims are in vain: the claim is malformed, or the first one was refused because of a wrong token or URL. */
+function endsWorker(error: unknown, isKnown: boolean): boolean {
+  if (!(error instanceof WindlassError)) return true;
+  if (error.retryable) return false;
+  return error instanceof BadRequest || (!isKnown && (error instanceof Refused || error instanceof NotFound));
 }

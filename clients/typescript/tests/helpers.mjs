@@ -1,4 +1,6 @@
 // Fixtures of the tests: a real server per file, an application per test.
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { after, before } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { dev, Windlass } from "../dist/index.js";
@@ -56,4 +58,27 @@ export async function api(url, method, path, body) {
   const init = { method, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) };
   const response = await fetch(`${url}/api/v1${path}`, init);
   return { status: response.status, body: await response.json().catch(() => undefined) };
+}
+
+/**
+ * Proxy in front of a server; returns its URL. `intercept(path, body)` returns undefined to pass a call on, `[status, text]` to answer
+ * in the place of the server, or null to leave the call without an answer.
+ */
+export async function proxy(t, url, intercept) {
+  const between = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const answered = intercept(request.url, body);
+    if (answered === null) return;
+    if (answered !== undefined) return response.writeHead(answered[0]).end(answered[1]);
+    const stop = new AbortController();
+    response.on("close", () => stop.abort());
+    const init = { method: request.method, headers: { "content-type": "application/json" }, ...(body === "" ? {} : { body }) };
+    const answer = await fetch(url + request.url, { ...init, signal: stop.signal }).catch(() => undefined);
+    if (answer !== undefined) response.writeHead(answer.status).end(await answer.text().catch(() => ""));
+  });
+  between.listen(0, "127.0.0.1");
+  await once(between, "listening");
+  t.after(() => between.closeAllConnections() ?? between.close());
+  return `http://127.0.0.1:${between.address().port}`;
 }
