@@ -100,7 +100,9 @@ export class Client implements Backend {
   async keepSteps(id: number, token: number, steps: readonly string[], signal?: AbortSignal): Promise<StepAnswer[]> {
     const body = `{"token":${token},"steps":[${steps.join(",")}]}`;
     const answer = await this.call("POST", `/api/v1/jobs/${id}/steps`, body, { signal });
-    return (answer as { steps: StepAnswer[] }).steps;
+    const kept = (answer as { steps?: StepAnswer[] }).steps;
+    if (kept?.length !== steps.length) throw new Unreachable(`the answer to ${steps.length} steps is not from the server`);
+    return kept;
   }
 
   async log(id: number, token: number, lines: readonly string[]): Promise<void> {

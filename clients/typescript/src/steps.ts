@@ -1,6 +1,6 @@
 import { pause, turn, backoffMs } from "./backoff.js";
 import { milliseconds, type Duration } from "./duration.js";
-import { isOutage, LeaseLost, StepNotKept, StepsChanged, WindlassError } from "./errors.js";
+import { BadRequest, Conflict, isOutage, LeaseLost, NotFound, StepNotKept, StepsChanged, WindlassError } from "./errors.js";
 import type { Run } from "./run.js";
 import type { KeptStep } from "./wire.js";
 
@@ -27,6 +27,13 @@ interface Unkept {
 /** Promise of a handler that goes on in a later run, or never. */
 function never<T>(): Promise<T> {
   return new Promise(() => undefined);
+}
+
+/** True if the server will not keep the step, however often it is sent: too large, too many, lease lost, job deleted. */
+function isFinal(error: unknown): boolean {
+  if (!(error instanceof WindlassError)) return true;
+  if (error.retryable) return false;
+  return error instanceof LeaseLost || error instanceof BadRequest || error instanceof Conflict || (error instanceof NotFound && error.code === "not_found");
 }
 
 /** Steps of one run: the kept ones, and those that the run adds. */
@@ -94,7 +101,7 @@ export class Steps {
   /** Suspends the job until the wait is over; the next run finds the step kept. Never resolves in this run. */
   async suspend(name: string, ask: Record<string, unknown>, prepare?: () => Promise<void>): Promise<never> {
     await this.#begin(name);
-    if (prepare !== undefined) await this.#while(prepare);
+    if (prepare !== undefined) await this.#while(() => this.#insist(prepare, isOutage));
     this.#wait ??= { name, ask };
     this.#suspendIfIdle();
     return never();
@@ -104,7 +111,7 @@ export class Steps {
   async load<T>(call: () => Promise<T>): Promise<T> {
     this.#loading += 1;
     try {
-      return await call();
+      return await this.#insist(call, isOutage);
     } finally {
       this.#loading -= 1;
       this.#suspendIfIdle();
@@ -193,9 +200,9 @@ export class Steps {
           this.#run.lose(error);
           return;
         }
-        const isFinal = error instanceof WindlassError && !error.retryable;
         for (const step of batch) {
-          step.failed(isFinal ? new StepNotKept(`step ${step.name} was not kept: ${error.message}`, { cause: error }) : error);
+          const why = error instanceof WindlassError && isFinal(error) ? error.message : undefined;
+          step.failed(why === undefined ? error : new StepNotKept(`step ${step.name} was not kept: ${why}`, { cause: error }));
         }
       }
     }
@@ -209,19 +216,27 @@ export class Steps {
     const isFirst = version !== undefined && this.#kept.size === 0;
     const first = isFirst ? [`{"name":"${VERSION_STEP}","result":${JSON.stringify(version)}}`] : [];
     const all = [...first, ...steps];
+    // Keeping is idempotent by name, and a step that is not kept would run again.
+    const answers = await this.#insist(() => around.backend().keepSteps(job.id, job.token, all), (error) => !isFinal(error));
+    const results = new Map<string, unknown>();
+    answers.forEach((answer, index) => {
+      const sent = JSON.parse(all[index] as string) as { result: unknown };
+      const result = answer.kept ? sent.result : answer.result;
+      this.#kept.set(answer.name, { name: answer.name, kind: "run", result });
+      results.set(answer.name, result);
+    });
+    return results;
+  }
+
+  /** Repeats a call while its errors pass and the run goes on. */
+  async #insist<T>(call: () => Promise<T>, passes: (error: unknown) => boolean): Promise<T> {
     for (let tries = 1; ; tries += 1) {
       try {
-        const answers = await around.backend().keepSteps(job.id, job.token, all);
-        const results = new Map<string, unknown>();
-        answers.forEach((answer, index) => {
-          const sent = JSON.parse(all[index] as string) as { result: unknown };
-          const result = answer.kept ? sent.result : answer.result;
-          this.#kept.set(answer.name, { name: answer.name, kind: "run", result });
-          results.set(answer.name, result);
-        });
-        return results;
+        return await call();
       } catch (error) {
-        if (!isOutage(error) || this.#run.ended) throw error;
+        if (this.#run.ended || !passes(error)) throw error;
+        const { id, name } = this.#run.job;
+        if (tries === 1) this.#run.around.warn(`job ${id} (${name}): ${(error as Error).message}; retrying`);
         await pause(backoffMs(tries));
       }
     }
