@@ -175,7 +175,7 @@ export class Context {
   }
 
   #child(call: Call, step: string, index: number): string {
-    return call.task.encode(call.payload, {
+    return call.task.encodeChild(call.payload, {
       keep: { completed: CHILDREN_KEPT_MS },
       ...call.options,
       parent: this.id,

@@ -1,6 +1,6 @@
 import { pause, turn, backoffMs } from "./backoff.js";
 import { milliseconds, type Duration } from "./duration.js";
-import { BadRequest, Conflict, isOutage, LeaseLost, NotFound, StepNotKept, StepsChanged, WindlassError } from "./errors.js";
+import { BadRequest, Conflict, Fail, isOutage, LeaseLost, NotFound, Retry, Snooze, StepNotKept, StepsChanged, WindlassError } from "./errors.js";
 import type { Run } from "./run.js";
 import type { KeptStep } from "./wire.js";
 
@@ -11,7 +11,7 @@ const STEP_BACKOFF_MS = 100;
 
 /** Options of a step. */
 export interface StepOptions {
-  /** Further tries in the same run after an error. */
+  /** Further tries in the same run after an error; none after `Fail`, `Retry` and `Snooze`. */
   retry?: number;
   /** Delay before a further try; 100 ms, doubled each time, if omitted. A duration given here is not doubled. */
   backoff?: Duration;
@@ -34,6 +34,11 @@ function isFinal(error: unknown): boolean {
   if (!(error instanceof WindlassError)) return true;
   if (error.retryable) return false;
   return error instanceof LeaseLost || error instanceof BadRequest || error instanceof Conflict || (error instanceof NotFound && error.code === "not_found");
+}
+
+/** True if the error says how the run ends; a further try of the step would contradict it. */
+function isOutcome(error: unknown): boolean {
+  return error instanceof Fail || error instanceof Retry || error instanceof Snooze;
 }
 
 /** Steps of one run: the kept ones, and those that the run adds. */
@@ -169,7 +174,7 @@ export class Steps {
         return await work();
       } catch (error) {
         const run = this.#run;
-        if (tries >= retry || run.reason !== undefined || error instanceof StepNotKept) throw error;
+        if (tries >= retry || run.reason !== undefined || isOutcome(error)) throw error;
         await pause(backoff === undefined ? STEP_BACKOFF_MS * 2 ** tries : milliseconds(backoff), run.signal);
         if (run.reason !== undefined) throw run.reason;
       }

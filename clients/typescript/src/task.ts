@@ -80,7 +80,7 @@ export interface TaskOptions extends Pick<PushOptions, "queue" | "priority" | "r
   timeout?: Duration;
   /**
    * Unique key from the payload: while a job with the key is not settled, a push with the same key creates no second job.
-   * The key holds for this task only. (`any`, because the type of the payload is inferred from the handler, which stands behind it.)
+   * The key holds for this task only. Children of `ctx.all` have none. (`any`, because the type of the payload is inferred from the handler, which stands behind it.)
    */
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   unique?: (payload: any) => string | number | null | undefined;
@@ -188,10 +188,14 @@ export class Task<P, R> {
     return this.#handle(pushed as Pushed);
   }
 
-  /** Pushes many jobs: up to 10,000 in one call, which creates all of them or none. */
+  /**
+   * Pushes many jobs: up to 10,000 in one call, which creates all of them or none.
+   * An idempotency key is numbered: `key/0`, `key/1`, ….
+   */
   async pushMany(payloads: readonly P[], options?: PushOptions): Promise<JobHandle<R>[]> {
     if (!otel.isLoaded()) await otel.load();
-    const jobs = payloads.map((payload, index) => this.encode(payload, numbered(options, index)));
+    const key = options?.idempotencyKey ?? this.#options.idempotencyKey;
+    const jobs = payloads.map((payload, index) => this.encode(payload, numbered(options, key, index)));
     return (await this.#app.pushAll(jobs)).map((pushed) => this.#handle(pushed));
   }
 
@@ -230,15 +234,28 @@ export class Task<P, R> {
   }
 
   /**
+   * Child job of `ctx.all` as JSON, without its unique key: a job of that key would take the place of the child, and is not the parent's.
+   * The idempotency key makes the push safe to repeat.
+   * @internal
+   */
+  encodeChild(payload: unknown, options: PushOptions): string {
+    return this.#encode(payload, options, "");
+  }
+
+  /**
    * Job as JSON.
    * @internal
    */
   encode(payload: unknown, options?: PushOptions): string {
+    return this.#encode(payload, options, this.#unique(payload));
+  }
+
+  #encode(payload: unknown, options: PushOptions | undefined, unique: string): string {
     const head = options === undefined ? this.#head : this.with(options).#head;
     const merged = options === undefined ? this.#options : { ...this.#options, ...options };
     const body = payload === undefined ? "" : `,"payload":${JSON.stringify(payload)}`;
     const key = merged.idempotencyKey === undefined ? nextKey() : merged.idempotencyKey;
-    return `${head}${body}${this.#unique(payload)}${traceTags(this.#definition, merged)},"idempotency_key":${JSON.stringify(key)}}`;
+    return `${head}${body}${unique}${traceTags(this.#definition, merged)},"idempotency_key":${JSON.stringify(key)}}`;
   }
 
   #unique(payload: unknown): string {
@@ -248,9 +265,8 @@ export class Task<P, R> {
 }
 
 /** Options of the job with this index: an idempotency key given for all of them is made different for each. */
-function numbered(options: PushOptions | undefined, index: number): PushOptions | undefined {
-  if (options?.idempotencyKey === undefined) return options;
-  return { ...options, idempotencyKey: `${options.idempotencyKey}/${index}` };
+function numbered(options: PushOptions | undefined, key: string | undefined, index: number): PushOptions | undefined {
+  return key === undefined ? options : { ...options, idempotencyKey: `${key}/${index}` };
 }
 
 function traceTags(definition: Definition, options: PushOptions): string {

@@ -87,6 +87,21 @@ test("an idempotency key makes a push safe to repeat", async (t) => {
   assert.notEqual(third.id, first.id);
 });
 
+test("jobs pushed together with one idempotency key are all created, once", async (t) => {
+  const { app } = application(t, at.url);
+  const pay = app.remote("pay-many");
+  const pushes = [
+    ["many-1", (key) => pay.pushMany([1, 2, 3], { idempotencyKey: key })],
+    ["many-2", (key) => pay.with({ idempotencyKey: key }).pushMany([1, 2, 3])],
+    ["many-3", (key) => pay.with({ idempotencyKey: key }).delay("1h").pushMany([1, 2, 3], { priority: 1 })],
+  ];
+  for (const [key, push] of pushes) {
+    const ids = (await push(key)).map(({ id }) => id);
+    assert.equal(new Set(ids).size, 3, key);
+    assert.deepEqual((await push(key)).map(({ id }) => id), ids, key);
+  }
+});
+
 test("a push whose answer is lost creates one job", async (t) => {
   let calls = 0;
   const proxy = createServer(async (request, response) => {

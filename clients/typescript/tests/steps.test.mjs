@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { Client } from "../dist/client.js";
-import { ChildFailed, Fail } from "../dist/index.js";
+import { ChildFailed, Fail, Retry, Snooze } from "../dist/index.js";
 import { api, application, deferred, server, until, working } from "./helpers.mjs";
 
 const at = server();
@@ -140,6 +140,17 @@ test("children are waited for without a worker, and their results are in order",
   assert.equal((await api(at.url, "GET", `/jobs/${job.id}/children`)).body.jobs.length, 4);
 });
 
+test("children of a task with a unique key are jobs of their own", async (t) => {
+  const { app } = application(t, at.url);
+  const pack = app.task("pack-once", { unique: (item) => item }, async (item) => `packed ${item}`);
+  const box = app.task("box-once", { retry: 1 }, (items, ctx) => ctx.all(items.map((item) => pack.call(item))));
+  const other = await pack.delay("1h").push("lamp");
+  working(t, app);
+  const job = await box.push(["lamp", "lamp"]);
+  assert.deepEqual(await job.wait({ timeout: "20s" }), ["packed lamp", "packed lamp"]);
+  await other.cancel();
+});
+
 test("more than a thousand children have their results in order, too", async (t) => {
   const { app } = application(t, at.url);
   const square = app.task("square", async (n) => n * n);
@@ -192,6 +203,28 @@ test("a step with its own retries does not cost the job an attempt", async (t) =
   tries = -10;
   await assert.rejects((await shaky.push()).wait({ timeout: "20s" }), { message: "shaky" });
   assert.equal(tries, -6);
+});
+
+test("Fail, Retry and Snooze in a step with its own retries end the run", async (t) => {
+  const { app } = application(t, at.url);
+  const outcomes = { fail: () => new Fail("for good"), retry: () => new Retry({ after: "1h" }), snooze: () => new Snooze({ for: "1h" }) };
+  const tries = { fail: 0, retry: 0, snooze: 0 };
+  const ends = app.task("ends", { retry }, (how, ctx) =>
+    ctx.step(
+      "end",
+      () => {
+        tries[how] += 1;
+        throw outcomes[how]();
+      },
+      { retry: 3, backoff: "1ms" },
+    ),
+  );
+  working(t, app);
+  const [failed, retried, snoozed] = await ends.pushMany(["fail", "retry", "snooze"]);
+  await assert.rejects(failed.wait({ timeout: "20s" }), { message: "for good" });
+  await until(async () => (await view(retried.id)).state === "retrying", "the failed attempt");
+  await until(async () => (await view(snoozed.id)).state === "delayed", "the snooze");
+  assert.deepEqual(tries, { fail: 1, retry: 1, snooze: 1 });
 });
 
 /** Runs a job with one version of the code until it is suspended, then with another one. */
