@@ -33,6 +33,9 @@ interface Report {
   isSent?: boolean;
 }
 
+/** Holder of a lease: a run, or the report of an ended one. */
+type Held = Run | Report;
+
 /** Worker: claims jobs, runs them and reports their ends. */
 export class Worker {
   readonly #client: Client;
@@ -42,6 +45,8 @@ export class Worker {
   readonly #running = new Map<number, Run>();
   readonly #claim: string;
   #reports: Report[] = [];
+  /** Reports without an answer, also those of calls under way. Heartbeats keep their leases. */
+  readonly #unsettled = new Set<Report>();
   /** Wakes the loop when a run has ended. */
   #wake: (() => void) | undefined;
   /** True while a claim waits at the server; runs that end meanwhile are reported on their own. */
@@ -158,9 +163,15 @@ export class Worker {
 
   #ended(run: Run, report: string | undefined): void {
     if (this.#running.get(run.job.id) === run) this.#running.delete(run.job.id);
-    if (report !== undefined) this.#reports.push({ job: run.job, json: report });
+    if (report !== undefined) this.#add(run.job, report);
     if (this.#isPolling) this.#reporting ??= this.#reportAlone();
     this.#wake?.();
+  }
+
+  #add(job: ClaimedJob, json: string): void {
+    const report = { job, json };
+    this.#reports.push(report);
+    this.#unsettled.add(report);
   }
 
   #nextEnd(): Promise<void> {
@@ -232,6 +243,7 @@ export class Worker {
   }
 
   #settled(report: Report, entry: SettledEntry): void {
+    this.#unsettled.delete(report);
     if (entry.ok) return;
     const error = errorOf(409, { error: entry.error });
     const { id, name } = report.job;
@@ -241,11 +253,12 @@ export class Worker {
 
   /** Replaces a report that the server refuses by a failure that says so. */
   #replace(report: Report, why: string): void {
+    this.#unsettled.delete(report);
     const { id, token, name } = report.job;
     const message = `the report of the run was refused: ${why}`;
     this.#settings.log(`job ${id} (${name}): ${message}`);
     const json = JSON.stringify({ id, token, outcome: "fail", class: "ReportRefused", message });
-    if (json !== report.json) this.#reports.push({ job: report.job, json });
+    if (json !== report.json) this.#add(report.job, json);
   }
 
   /** Ends the worker: the server refuses its claims. */
@@ -254,24 +267,27 @@ export class Worker {
     this.#stopping.abort();
   }
 
-  /** Sends heartbeats for all running jobs, every third of the lease. */
+  /** Sends heartbeats for all running jobs and waiting reports, every third of the lease. */
   async #beat(): Promise<void> {
     const intervalMs = this.#settings.leaseMs / 3;
-    for (;;) {
-      await pause(intervalMs, this.#over.signal);
+    for (let next = performance.now() + intervalMs; ; next = Math.max(next + intervalMs, performance.now())) {
+      await pause(next - performance.now(), this.#over.signal);
       if (this.#over.signal.aborted) return;
-      const runs = [...this.#running.values()];
-      for (let start = 0; start < runs.length; start += BATCH_MAX) {
-        await this.#extend(runs.slice(start, start + BATCH_MAX), intervalMs);
-      }
+      const held: Held[] = [...this.#running.values(), ...this.#unsettled];
+      const calls: Promise<void>[] = [];
+      // A heartbeat without an answer must not delay the next one.
+      for (let start = 0; start < held.length; start += BATCH_MAX) calls.push(this.#extend(held.slice(start, start + BATCH_MAX), intervalMs / 2));
+      await Promise.all(calls);
     }
   }
 
-  async #extend(runs: Run[], timeoutMs: number): Promise<void> {
-    const entries = runs.map(({ job }) => `{"id":${job.id},"token":${job.token},"lease_ms":${this.#settings.leaseMs}}`);
+  async #extend(held: Held[], timeoutMs: number): Promise<void> {
+    const entries = held.map(({ job }) => `{"id":${job.id},"token":${job.token},"lease_ms":${this.#settings.leaseMs}}`);
     try {
       const answers = await this.#client.extend(entries, timeoutMs);
-      runs.forEach((run, index) => this.#heard(run, answers[index] as ExtendedEntry));
+      held.forEach((one, index) => {
+        if (one instanceof Run) this.#heard(one, answers[index] as ExtendedEntry);
+      });
     } catch (error) {
       if (!isOutage(error)) this.#settings.log(`heartbeat refused: ${(error as Error).message}`);
     }
@@ -301,7 +317,7 @@ export class Worker {
       this.#reporting ??= this.#reportAlone();
     }
     clearTimeout(timer);
-    for (const run of this.#running.values()) this.#reports.push({ job: run.job, json: run.release() });
+    for (const run of this.#running.values()) this.#add(run.job, run.release());
     this.#running.clear();
     await this.#lastReports();
   }

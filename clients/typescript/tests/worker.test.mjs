@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { Cancelled, Fail, LeaseLost, Retry, Snooze, Timeout, Unreachable } from "../dist/index.js";
-import { api, application, deferred, server, until, working } from "./helpers.mjs";
+import { api, application, deferred, proxy, server, until, working } from "./helpers.mjs";
 
 const at = server();
 const view = async (id) => (await api(at.url, "GET", `/jobs/${id}`)).body;
@@ -76,6 +76,49 @@ test("heartbeats keep a job that runs longer than its lease", async (t) => {
   assert.equal(await job.wait({ timeout: "20s" }), "kept");
   assert.equal(runs, 1);
   assert.equal((await view(job.id)).attempts, 1);
+});
+
+test("a heartbeat without an answer does not delay the next one", async (t) => {
+  const times = [];
+  const url = await proxy(t, at.url, (path) => {
+    if (!path.endsWith("/extend")) return undefined;
+    times.push(performance.now());
+    return times.length === 1 ? null : undefined;
+  });
+  const { app } = application(t, url);
+  let runs = 0;
+  const long = app.task("long-silence", async () => {
+    runs += 1;
+    await until(() => times.length >= 3, "three heartbeats");
+    return "kept";
+  });
+  working(t, app, { lease: "1500ms" });
+  assert.equal(await (await long.push()).wait({ timeout: "20s" }), "kept");
+  assert.equal(runs, 1);
+  assert.ok(times[1] - times[0] < 800, `${times[1] - times[0]} ms`);
+});
+
+test("heartbeats keep the lease of an ended run until its report is accepted", async (t) => {
+  const beats = new Set();
+  let isRefusing = true;
+  const url = await proxy(t, at.url, (path, body) => {
+    if (path.endsWith("/extend")) for (const { id } of JSON.parse(body).extend) beats.add(id);
+    return path.endsWith("/settle") && isRefusing ? [503, ""] : undefined;
+  });
+  const { app } = application(t, url);
+  let runs = 0;
+  const short = app.task("short", async () => {
+    runs += 1;
+    return "reported";
+  });
+  working(t, app, { lease: "600ms" });
+  const job = await short.push();
+  const first = await until(async () => (await view(job.id)).lease?.until, "the lease");
+  await until(async () => (await view(job.id)).lease.until > first + 600, "heartbeats beyond the first lease");
+  isRefusing = false;
+  assert.equal(await job.wait({ timeout: "20s" }), "reported");
+  assert.equal(runs, 1);
+  assert.ok(beats.has(job.id));
 });
 
 test("a heartbeat renews the lease to the length that the worker has chosen", async (t) => {
