@@ -92,7 +92,10 @@ export class Windlass {
     this.batcher = new Batcher(() => this.backend);
   }
 
-  /** Registers a task. The types of its payload and its result are those of the handler. */
+  /**
+   * Registers a task. The types of its payload and its result are those of the handler.
+   * Both travel as JSON: a `Date` becomes a string, so declare it as one.
+   */
   task<P, R>(name: string, handler: Handler<P, R>): Task<P, Awaited<R>>;
   task<P, R>(name: string, options: TaskOptions, handler: Handler<P, R>): Task<P, Awaited<R>>;
   task<P, R>(name: string, ...rest: [Handler<P, R>] | [TaskOptions, Handler<P, R>]): Task<P, Awaited<R>> {

@@ -112,7 +112,8 @@ export class Context {
 
   /**
    * Runs `work` once and keeps its result. A later run of the job gets the kept result, and `work` is not called.
-   * Until the result is kept, `work` may run again: at least once. The result is JSON, in the first run, too.
+   * Until the result is kept, `work` may run again: at least once.
+   * The result travels as JSON, in the first run, too: a `Date` becomes a string, and `undefined` null.
    */
   async step<T>(name: string, work: () => T | Promise<T>, options: StepOptions = {}): Promise<T> {
     const steps = this.#run.steps;
@@ -130,7 +131,7 @@ export class Context {
     await steps.suspend(key, ask);
   }
 
-  /** Suspends the job until a signal comes, and returns its payload; null after the timeout. */
+  /** Suspends the job until a signal comes, and returns its payload, which travels as JSON; null after the timeout. */
   async waitFor<T = unknown>(signal: string, options: { timeout?: Duration } = {}): Promise<T | null> {
     const steps = this.#run.steps;
     const key = steps.name(`wait:${signal}`);
@@ -142,6 +143,7 @@ export class Context {
 
   /**
    * Starts child jobs, suspends this job until all of them are settled, and returns their results.
+   * Results travel as JSON: a `Date` becomes a string, and `undefined` null.
    * Throws `ChildFailed` if one of them failed or was cancelled.
    */
   all<const C extends readonly Call[]>(calls: C): Promise<Results<C>>;

@@ -22,7 +22,7 @@ export class JobHandle<R = unknown> {
   }
 
   /**
-   * Waits for the end of the job and returns its result.
+   * Waits for the end of the job and returns its result. It travels as JSON: a `Date` becomes a string, and `undefined` null.
    * Throws `JobFailed` if it failed or was cancelled, and `WaitTimeout` after `timeout`.
    */
   async wait(options: { timeout?: Duration; signal?: AbortSignal } = {}): Promise<R> {

@@ -90,7 +90,7 @@ export interface TaskOptions extends Pick<PushOptions, "queue" | "priority" | "r
   onChange?: "warn" | "refuse";
 }
 
-/** Function that does the work of a task. */
+/** Function that does the work of a task. Its payload and its result travel as JSON: a `Date` becomes a string. */
 export type Handler<P, R> = (payload: P, ctx: Context) => R | Promise<R>;
 
 /** Client of `pg`, or another one with the same `query`. */
