@@ -237,7 +237,8 @@ export class Worker {
 
   /** Keeps reports for a later call: the error is not about their content. */
   #putBack(reports: Report[], error: unknown): never {
-    for (const report of reports) report.isSent = true;
+    const isRefused = error instanceof Refused || error instanceof NotFound;
+    if (!isRefused) for (const report of reports) report.isSent = true;
     this.#reports.unshift(...reports);
     throw error;
   }
