@@ -22,7 +22,8 @@ fn until_accepted(server: &Server, id: &str) -> String {
         let (_, job) = server.call("GET", &format!("/api/v1/jobs/{id}"), None);
         let lease = &job["lease"];
         let worker = lease["worker"].as_str().filter(|worker| worker.starts_with("w-"))?;
-        let length_ms = lease["until"].as_i64()? - lease["granted_at"].as_i64()?;
-        (length_ms > timeout_ms).then(|| worker.to_owned())
+        // The delivery renews the lease from its own time; what the acceptance began is written a moment later.
+        let began = lease["until"].as_i64()? - timeout_ms;
+        (began < job["updated_at"].as_i64()?).then(|| worker.to_owned())
     })
 }
