@@ -1,12 +1,12 @@
 //! A worker in a process of its own, and the signals that end it.
 
-use super::{job, server, until, within, worker};
+use super::{job, server, within, worker};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use windlass_client::dev::DevServer;
-use windlass_client::{Context, Error, Windlass};
+use windlass_client::{Context, Error, JobHandle, Windlass};
 
 /// Environment variable with the server's address, for a worker in a process of its own.
 const SERVER: &str = "RUST_NATIVE_SERVER";
@@ -17,7 +17,8 @@ const SERVER: &str = "RUST_NATIVE_SERVER";
 async fn a_process_that_works() {
     let Ok(server) = std::env::var(SERVER) else { return };
     let app = Windlass::new(&server).unwrap();
-    app.task("slow", |ms: u64, _: Context| async move {
+    app.task("slow", |ms: u64, ctx: Context| async move {
+        ctx.progress(1, "begun");
         tokio::time::sleep(Duration::from_millis(ms)).await;
         Ok::<_, Error>("slept")
     })
@@ -57,6 +58,16 @@ impl Process {
     }
 }
 
+/// Waits until the handler of the job says that it runs: the server knows of the run before the worker does.
+async fn until_begun(server: &DevServer, job: &JobHandle<Value>) {
+    let begun = async {
+        while super::job(server, job.id())["progress"]["note"] != "begun" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the start of the handler", begun).await;
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -70,7 +81,7 @@ async fn a_signal_lets_jobs_finish_and_a_second_one_releases_them() {
     let task = server.app().unwrap().declare::<u64, Value>("slow").register();
     let mut process = Process::start(&server);
     let short = task.push(&1_000).await.unwrap();
-    until(&short, "running").await;
+    until_begun(&server, &short).await;
     process.signal(Signal::TERM);
     assert!(process.ended().await);
     assert_eq!(short.state().await.unwrap(), "completed");
@@ -78,7 +89,7 @@ async fn a_signal_lets_jobs_finish_and_a_second_one_releases_them() {
     let mut process = Process::start(&server);
     // Far longer than the grace.
     let long = task.push(&3_600_000).await.unwrap();
-    until(&long, "running").await;
+    until_begun(&server, &long).await;
     process.signal(Signal::TERM);
     process.signal(Signal::INT);
     assert!(process.ended().await);

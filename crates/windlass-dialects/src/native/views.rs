@@ -77,7 +77,8 @@ impl<'a> ClaimedJob<'a> {
             attempt: job.progress.attempts,
             priority: spec.priority,
             created_at: spec.created_at.into(),
-            run_at: job.progress.due_at.into(),
+            // A requested run of a repeating job is ahead of its slot.
+            run_at: lease.map_or(job.progress.due_at, |it| job.progress.due_at.min(it.granted_at)).into(),
             tags: tags(job),
             progress: Progress::of(job),
             steps: steps::kept(job, encoding),

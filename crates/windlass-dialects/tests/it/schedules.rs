@@ -244,3 +244,13 @@ async fn a_turn_that_could_not_run_says_so_and_is_made_up_as_asked() {
     assert_eq!((&missed["outcome"], &missed["due_at"]), (&json!("missed"), &json!(START + 20 * MINUTE)));
     assert_eq!((&missed["missed"], missed.get("started_at")), (&json!(2), None));
 }
+
+#[tokio::test]
+async fn a_requested_run_is_not_handed_out_before_its_time() {
+    let server = TestServer::open().await;
+    let pushed = server.post("/api/v1/jobs", r#"{"name":"report","repeat":"every 1h"}"#).await.json();
+    server.post(&format!("/api/v1/jobs/{}/run", pushed["id"]), "").await;
+    let claimed = server.post("/api/v1/claim", r#"{"lease_ms":30000}"#).await.json()["jobs"][0].clone();
+    let (run_at, until) = (claimed["run_at"].as_i64().unwrap(), claimed["lease_until"].as_i64().unwrap());
+    assert!(run_at <= until - 30_000, "{claimed}");
+}
