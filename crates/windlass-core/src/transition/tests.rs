@@ -1,8 +1,9 @@
 //! Tests of the rules: every (state, event) pair in one text to proofread ([`table`]), the subtle rules one
-//! by one ([`scenarios`], [`families`], [`steps`], [`turns`]), and invariants under random events ([`properties`]). [`stored`]
+//! by one ([`scenarios`], [`leases`], [`families`], [`steps`], [`turns`]), and invariants under random events ([`properties`]). [`stored`]
 //! checks that jobs written by older versions can still be read.
 
 mod families;
+mod leases;
 mod properties;
 mod scenarios;
 mod steps;
@@ -63,6 +64,13 @@ fn job_with(change: impl FnOnce(&mut Policy)) -> Job {
 
 fn job() -> Job {
     job_with(|_| {})
+}
+
+fn on_lapse(on_lapse: OnLapse, lapse_attempts: i8) -> Job {
+    job_with(|policy| {
+        policy.lease.on_lapse = on_lapse;
+        policy.lease.lapse_attempts = lapse_attempts;
+    })
 }
 
 /// Job 2, child of job 1.

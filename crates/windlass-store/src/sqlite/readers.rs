@@ -118,7 +118,7 @@ fn list_known(
     limit: usize,
     most: usize,
 ) -> Result<Page, StoreError> {
-    // One transaction for the page: without, each job takes and releases the locks of the file, about 2 µs of 8.
+    // One transaction for the page: without, each job takes and releases the locks of the file.
     let _snapshot = connection.unchecked_transaction().map_err(read_error)?;
     let mut rows = Rows::new(connection);
     let began = std::time::Instant::now();
