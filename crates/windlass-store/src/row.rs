@@ -52,6 +52,7 @@ pub(crate) fn at(state: &JobState) -> i64 {
         | JobState::Failed { at }
         | JobState::Cancelled { at }
         | JobState::Terminated { at } => at.as_millis(),
+        // Zero means no time; a time before 1970 has passed like any other.
         JobState::Suspended { until: Some(until) } => until.as_millis().max(1),
         JobState::Waiting | JobState::Suspended { until: None } => 0,
     }

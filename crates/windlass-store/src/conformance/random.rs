@@ -18,6 +18,8 @@ const DUMP_EVERY: usize = 200;
 const RESTARTS: usize = 10;
 const OPERATIONS_PER_LIFE: usize = 200;
 const HOUR_MS: i64 = 3_600_000;
+/// Time of the first call: far enough from 1970 that no clock set back gets before it.
+const START_MS: i64 = 1_000 * HOUR_MS;
 /// Old versions kept for stale commits; the older ones are replaced at random.
 const OLD_JOBS_MAX: usize = 50;
 
@@ -200,7 +202,7 @@ impl World {
             script: Script::new(seed),
             seed,
             operation: 0,
-            now: Timestamp::from_millis(1_000_000),
+            now: Timestamp::from_millis(START_MS),
             newest: 0,
             old: Vec::new(),
             doors: Arc::default(),
