@@ -12,20 +12,23 @@ use tokio_postgres::types::{ToSql, Type};
 /// Connections of a server beside those that commit and read: claims, notifications, polling, and one to start.
 const CONNECTIONS_BESIDE: usize = 4;
 
-/// $1: application name of the servers, $2: schema.
+/// $1: schema.
 const FIGURES: &str = "
     SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
            current_setting('full_page_writes'),
            current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint,
            (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-           (SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()),
            (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
-            JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $2 AND c.relkind = 'r'),
+            JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'),
            (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = $2 AND c.relname IN ('jobs', 'jobs_done')),
+            WHERE n.nspname = $1 AND c.relname IN ('jobs', 'jobs_done')),
            floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// Mark of an unfinished copy, and servers that reported in the last ten seconds. $1: key of the mark.
+const SERVERS: &str = "
+    SELECT (SELECT value FROM {s}.settings WHERE key = $1),
+           (SELECT count(*) FROM {s}.servers WHERE id <> '-' AND seen_at > clock_timestamp() - interval '10 seconds')";
 
 /// Database as a server finds it that is about to use it.
 #[derive(Debug)]
@@ -41,8 +44,8 @@ pub struct DatabaseState {
     pub connections: u64,
     /// Connections of one server with these options.
     pub connections_needed: u64,
-    /// Sessions of servers and commands in this database.
-    pub sessions: u64,
+    /// Servers that use the tables now.
+    pub servers: u64,
     /// Bytes of the tables and indexes in the schema.
     pub bytes: u64,
     /// Number of jobs, as estimated by PostgreSQL.
@@ -57,8 +60,7 @@ pub struct DatabaseState {
 
 pub(super) async fn look(address: &Address, options: &PostgresOptions) -> Result<DatabaseState, StoreError> {
     let client = connect(address).await?;
-    let name = address.config.get_application_name().unwrap_or_default();
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&address.schema, Type::TEXT)];
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&address.schema, Type::TEXT)];
     let before = now_ms();
     let row = in_time(client.query_typed_one(FIGURES, &params)).await?;
     // Half of the round trip has passed when the database reads its clock.
@@ -66,13 +68,14 @@ pub(super) async fn look(address: &Address, options: &PostgresOptions) -> Result
     let count = |column: usize| u64::try_from(row.get::<_, i64>(column)).unwrap_or(0);
     let standing = standing(&client, &address.schema).await;
     let has_tables = standing.as_ref().is_ok_and(|standing| standing.version > 0);
-    let unfinished = match has_tables {
+    let (unfinished, servers) = match has_tables {
         true => {
-            let marked = format!("SELECT value FROM {}.settings WHERE key = $1", quote(&address.schema));
-            let found = in_time(client.query_typed(&marked, &[(&UNFINISHED, Type::TEXT)])).await?;
-            found.first().map(|row| String::from_utf8_lossy(row.get::<_, &[u8]>(0)).into_owned())
+            let query = SERVERS.replace("{s}", &quote(&address.schema));
+            let row = in_time(client.query_typed_one(&query, &[(&UNFINISHED, Type::TEXT)])).await?;
+            let begun = row.get::<_, Option<&[u8]>>(0);
+            (begun.map(|value| String::from_utf8_lossy(value).into_owned()), row.get::<_, i64>(1).unsigned_abs())
         }
-        false => None,
+        false => (None, 0),
     };
     Ok(DatabaseState {
         version: row.get(0),
@@ -82,10 +85,10 @@ pub(super) async fn look(address: &Address, options: &PostgresOptions) -> Result
         connections_max: count(4),
         connections: count(5),
         connections_needed: (options.writers.max(1) + READERS + CONNECTIONS_BESIDE) as u64,
-        sessions: count(6),
-        bytes: count(7),
-        jobs: count(8),
-        clock_ahead_ms: row.get::<_, i64>(9) - here_ms,
+        servers,
+        bytes: count(6),
+        jobs: count(7),
+        clock_ahead_ms: row.get::<_, i64>(8) - here_ms,
         unfinished,
         standing,
     })
