@@ -138,7 +138,8 @@ impl ConfigArgs {
 
 /// Environment variables; those that are not UTF-8 are ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

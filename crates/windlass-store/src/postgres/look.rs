@@ -73,7 +73,10 @@ pub(super) async fn look(address: &Address, options: &PostgresOptions) -> Result
             let query = SERVERS.replace("{s}", &quote(&address.schema));
             let row = in_time(client.query_typed_one(&query, &[(&UNFINISHED, Type::TEXT)])).await?;
             let begun = row.get::<_, Option<&[u8]>>(0);
-            (begun.map(|value| String::from_utf8_lossy(value).into_owned()), row.get::<_, i64>(1).unsigned_abs())
+            (
+                begun.map(|value| String::from_utf8_lossy(value).into_owned()),
+                row.get::<_, i64>(1).unsigned_abs(),
+            )
         }
         false => (None, 0),
     };

@@ -47,9 +47,8 @@ pub fn look(database: &Path) -> Result<FileState, StoreError> {
     let version = match database_bytes {
         0 => 0,
         _ => {
-            let page = first_page(database, &log).map_err(|error| {
-                StoreError::Open(format!("cannot read {}: {error}", database.display()))
-            })?;
+            let page = first_page(database, &log)
+                .map_err(|error| StoreError::Open(format!("cannot read {}: {error}", database.display())))?;
             schema::version_in_page(&page)?
         }
     };
@@ -76,7 +75,8 @@ pub fn look(database: &Path) -> Result<FileState, StoreError> {
 fn figures(database: &Path, version: i64) -> Result<(u64, Option<String>), StoreError> {
     // `immutable`: no locks, and no files beside the database.
     let uri = format!("file:{}?immutable=1", escaped(database));
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(uri, flags).map_err(read_error)?;
     files::refuse_lost_commits(database, commits_of(&connection)?)?;
     let counted = if version < 2 { "SELECT count(*) FROM jobs" } else { "SELECT jobs FROM meta" };
@@ -214,7 +214,11 @@ mod tests {
             assert!(error.contains(says), "{name}: {error}");
         };
         let newer = |connection: &Connection| {
-            connection.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 1466852460; PRAGMA user_version = 99;").unwrap();
+            connection
+                .execute_batch(
+                    "CREATE TABLE t (x); PRAGMA application_id = 1466852460; PRAGMA user_version = 99;",
+                )
+                .unwrap();
         };
         check("newer", &newer, "the database has format 99, but this binary supports formats up to");
         let other = |connection: &Connection| connection.execute_batch("CREATE TABLE t (x)").unwrap();

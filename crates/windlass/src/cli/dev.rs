@@ -86,20 +86,22 @@ pub(super) fn run(args: DevArgs) -> Outcome {
     }
 }
 
-/// Keys and values: the ports, then those of the user.
+/// Keys and values: the ports, unless they are taken, and those of the user.
 fn settings(args: &DevArgs) -> Outcome<Vec<(String, String)>> {
     let http = match &args.http {
         Some(address) => address.clone(),
         None if is_free(USUAL) => USUAL.to_owned(),
         None => ANY.to_owned(),
     };
-    let bedrock = if is_free(USUAL_BEDROCK) { USUAL_BEDROCK } else { ANY };
-    let mut settings = vec![("http".to_owned(), http), ("bedrock".to_owned(), bedrock.to_owned())];
+    let mut settings = vec![("http".to_owned(), http)];
     for assignment in &args.set {
         let (key, value) = assignment
             .split_once('=')
             .ok_or_else(|| Fault::usage(format!("--set {assignment}: expected --set KEY=VALUE")))?;
         settings.push((key.trim().to_owned(), value.trim().to_owned()));
+    }
+    if !settings.iter().any(|(key, _)| key.starts_with("bedrock")) && is_free(USUAL_BEDROCK) {
+        settings.push(("bedrock".to_owned(), USUAL_BEDROCK.to_owned()));
     }
     Ok(settings)
 }

@@ -47,19 +47,11 @@ impl Finding {
         Finding { level: Level::Ok, about, text: text.into(), advice: None }
     }
 
-    pub(super) fn warn(
-        about: &'static str,
-        text: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Finding {
+    pub(super) fn warn(about: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { level: Level::Warn, about, text: text.into(), advice: Some(advice.into()) }
     }
 
-    pub(super) fn fail(
-        about: &'static str,
-        text: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Finding {
+    pub(super) fn fail(about: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { level: Level::Fail, about, text: text.into(), advice: Some(advice.into()) }
     }
 

@@ -122,7 +122,13 @@ impl Hints {
     /// Hints about jobs that have waited for too long.
     fn overdue(&mut self, now_ms: i64, look: &mut dyn FnMut(JobId) -> Value) -> Vec<Line> {
         let is_late = |waiting: &Waiting| now_ms - waiting.since_ms >= self.after_ms;
-        let late: Vec<Lane> = self.waiting.iter().filter(|(_, waiting)| is_late(waiting)).map(|(lane, _)| lane.clone()).take(SHOWN_MAX).collect();
+        let late: Vec<Lane> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| is_late(waiting))
+            .map(|(lane, _)| lane.clone())
+            .take(SHOWN_MAX)
+            .collect();
         let mut lines = Vec::new();
         for lane in late {
             let Some(waiting) = self.waiting.remove(&lane) else { continue };
@@ -169,12 +175,14 @@ impl Hints {
                 vec![format!("windlass job {id}{at}"), format!("windlass job {id} run{at}")],
             ),
             Topic::Lapsed => (
-                "its worker did not extend the lease in time: it crashed, or the lease is too short".to_owned(),
+                "its worker did not extend the lease in time: it crashed, or the lease is too short"
+                    .to_owned(),
                 vec![format!("windlass job {id}{at}")],
             ),
-            Topic::Unclaimed if job["origin"] != "native" => {
-                (format!("job {id} has waited for {time}; no worker claims {shown} in queue {queue}"), Vec::new())
-            }
+            Topic::Unclaimed if job["origin"] != "native" => (
+                format!("job {id} has waited for {time}; no worker claims {shown} in queue {queue}"),
+                Vec::new(),
+            ),
             Topic::Unclaimed => (
                 format!("job {id} has waited for {time}; no worker claims {shown}. Start one:"),
                 vec![format!("windlass work {}{from}{at} -- cat", quoted(name))],
@@ -188,7 +196,10 @@ impl Hints {
                 vec![format!("windlass queues resume {}{at}", quoted(queue))],
             ),
             Topic::Limited => (
-                format!("job {id} waits because of the {}; see Limits in the web UI", plain(&job["waiting_for"])),
+                format!(
+                    "job {id} waits because of the {}; see Limits in the web UI",
+                    plain(&job["waiting_for"])
+                ),
                 Vec::new(),
             ),
         }

@@ -137,9 +137,7 @@ fn mounted_as(mounts: &str, path: &Path) -> Option<String> {
 
 fn descriptors(subject: &Subject<'_>) -> Option<Descriptors> {
     let limit = match subject.process {
-        Some(process) => {
-            descriptors_in(&std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?)?
-        }
+        Some(process) => descriptors_in(&std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?)?,
         // The server raises its own limit in the same way.
         None => resources::raise_descriptors()?,
     };

@@ -108,7 +108,8 @@ fn disk_space(folder: &str, space: &Space) -> Finding {
 fn file_system(folder: &str, name: &str) -> Finding {
     let text = format!("{name} ({folder})");
     if NETWORK.contains(&name) {
-        let advice = "SQLite needs locks that network file systems do not keep: use a local disk, or PostgreSQL";
+        let advice =
+            "SQLite needs locks that network file systems do not keep: use a local disk, or PostgreSQL";
         return Finding::warn("file system", text, advice);
     }
     if IN_MEMORY.contains(&name) {
@@ -140,7 +141,9 @@ fn descriptors(found: &Descriptors) -> Finding {
 
 fn memory(limit: u64, resident: Option<u64>) -> Finding {
     let text = match resident {
-        Some(resident) => format!("{} available, {} in use by the server", show_bytes(limit), show_bytes(resident)),
+        Some(resident) => {
+            format!("{} available, {} in use by the server", show_bytes(limit), show_bytes(resident))
+        }
         None => format!("{} available", show_bytes(limit)),
     };
     if resident.is_some_and(|resident| resident > limit / 10 * 9) {

@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn figures_are_found_by_their_whole_name() {
-        let metrics = "# TYPE process_max_fds gauge\nprocess_max_fds_total 7\nprocess_max_fds 65536\nx 1.5e3\n";
+        let metrics =
+            "# TYPE process_max_fds gauge\nprocess_max_fds_total 7\nprocess_max_fds 65536\nx 1.5e3\n";
         assert_eq!(figure(metrics, "process_max_fds"), Some(65_536));
         assert_eq!(figure(metrics, "x"), Some(1_500));
         assert_eq!(figure(metrics, "y"), None);

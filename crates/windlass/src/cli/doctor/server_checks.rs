@@ -37,7 +37,9 @@ pub(super) fn all(server: &Readings) -> Vec<Finding> {
 fn readiness(server: &Readings) -> Finding {
     match &server.readiness {
         Ok(_) => Finding::ok("server", format!("{} is ready", server.url)),
-        Err((code, message)) => Finding::fail("server", format!("{} is not ready ({code})", server.url), message),
+        Err((code, message)) => {
+            Finding::fail("server", format!("{} is not ready ({code})", server.url), message)
+        }
     }
 }
 
@@ -56,11 +58,13 @@ fn isolation(server: &Readings) -> Option<Finding> {
 pub(super) fn isolation_of(line: &str) -> Finding {
     match line.split_once("missing: ") {
         // Control groups are listed last, and are not needed where namespaces or separate users are.
-        Some((_, missing)) if missing != "nothing" && !missing.starts_with("control groups") => Finding::warn(
-            "isolation",
-            format!("handlers are isolated without {missing}"),
-            "see docs/runners.md, or run no handlers: miniq.run = false",
-        ),
+        Some((_, missing)) if missing != "nothing" && !missing.starts_with("control groups") => {
+            Finding::warn(
+                "isolation",
+                format!("handlers are isolated without {missing}"),
+                "see docs/runners.md, or run no handlers: miniq.run = false",
+            )
+        }
         _ => Finding::ok("isolation", format!("handlers are {line}")),
     }
 }
@@ -105,7 +109,9 @@ fn access(inside: &Inside, is_local: bool, is_https: bool) -> Finding {
             "tokens are sent over the network without TLS",
             "set tls.cert and tls.key, and use https://",
         ),
-        (false, _, _) => Finding::ok("access", format!("tokens are needed; this one has the role {}", inside.role)),
+        (false, _, _) => {
+            Finding::ok("access", format!("tokens are needed; this one has the role {}", inside.role))
+        }
     }
 }
 
@@ -123,7 +129,10 @@ fn backlog(queues: &[QueueReading]) -> Finding {
     late.sort_by_key(|queue| std::cmp::Reverse(age(queue)));
     if late.is_empty() {
         let oldest = queues.iter().map(age).max().unwrap_or(0);
-        return Finding::ok("backlog", format!("the oldest job that is ready waits for {}", show_duration(oldest)));
+        return Finding::ok(
+            "backlog",
+            format!("the oldest job that is ready waits for {}", show_duration(oldest)),
+        );
     }
     let named = named(&late, |queue| {
         format!("{} ({} ready, oldest for {})", shown(queue), queue.ready, show_duration(age(queue)))

@@ -64,7 +64,9 @@ fn durability(durability: Durability, store: &str) -> Finding {
             "jobs are kept in memory",
             "they are lost when the server stops: use SQLite or PostgreSQL",
         ),
-        (Durability::Full, _) => Finding::ok("durability", "full: a write is acknowledged when it is on disk"),
+        (Durability::Full, _) => {
+            Finding::ok("durability", "full: a write is acknowledged when it is on disk")
+        }
         (Durability::Relaxed, _) => Finding::warn(
             "durability",
             "relaxed: a power failure may lose the last acknowledged jobs",
@@ -89,16 +91,19 @@ fn exposure(found: &Exposure<'_>) -> Finding {
     }
     let text = |lacking: &str| format!("{address} is reachable from other machines, without {lacking}");
     match (has_tokens, has_tls) {
-        (true, true) => {
-            Finding::ok("exposure", format!("{address} is reachable from other machines, with tokens and TLS"))
-        }
+        (true, true) => Finding::ok(
+            "exposure",
+            format!("{address} is reachable from other machines, with tokens and TLS"),
+        ),
         (true, false) => Finding::warn("exposure", text("TLS"), "set tls.cert and tls.key"),
         (false, _) if is_insecure => Finding::fail(
             "exposure",
             text("tokens"),
             "create tokens (windlass token) and remove `insecure`, or listen on 127.0.0.1",
         ),
-        (false, _) => Finding::ok("exposure", format!("{address}: the server does not start there without tokens")),
+        (false, _) => {
+            Finding::ok("exposure", format!("{address}: the server does not start there without tokens"))
+        }
     }
 }
 
@@ -124,7 +129,10 @@ fn database(looked: &Result<DatabaseState, StoreError>, durability: Durability) 
         }
         Ok(standing) => Finding::warn(
             "database",
-            format!("PostgreSQL {}; tables of version {} of {}", state.version, standing.version, standing.newest),
+            format!(
+                "PostgreSQL {}; tables of version {} of {}",
+                state.version, standing.version, standing.newest
+            ),
             "see windlass upgrade-check",
         ),
         Err(error) => Finding::fail("database", error.to_string(), "see windlass upgrade-check"),
@@ -140,7 +148,8 @@ fn commits(state: &DatabaseState, durability: Durability) -> Finding {
     let text = format!("fsync = {fsync}, synchronous_commit = {synchronous_commit}");
     let loses = fsync == "off" || synchronous_commit == "off";
     if loses && durability == Durability::Full {
-        let advice = "the server does not start: set both to on, or accept losses with durability = \"relaxed\"";
+        let advice =
+            "the server does not start: set both to on, or accept losses with durability = \"relaxed\"";
         return Finding::fail("commits", text, advice);
     }
     if loses {

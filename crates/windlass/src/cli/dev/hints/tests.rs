@@ -43,7 +43,8 @@ fn a_failure_is_shown_with_its_message_and_hinted_at_once_per_name() {
     let expected = "job 3 mail attempt failed: IOError: no\u{fffd}[2J route (attempt 1 of 10, next in 15s)";
     assert_eq!(texts(&first), [expected]);
     let said = hints(&first);
-    let command = "windlass job 3 --server http://127.0.0.1:1 | windlass job 3 run --server http://127.0.0.1:1";
+    let command =
+        "windlass job 3 --server http://127.0.0.1:1 | windlass job 3 run --server http://127.0.0.1:1";
     assert!(said.len() == 1 && said[0].ends_with(command), "{said:?}");
     let second = all.step(&[event(FeedKind::Retrying, 4, "mail", 9)], 0, 9, &mut |_| failing());
     assert_eq!((texts(&second).len(), hints(&second).len()), (1, 0));

@@ -160,13 +160,16 @@ impl Plan {
         let Plan { store, version, newest, .. } = self;
         match &self.refusal {
             Some(why) => Finding::fail("format", format!("{store} cannot be taken over"), why.clone()),
-            None if *version == 0 => {
-                Finding::ok("format", format!("{store}: no store yet; a start creates one of format {newest}"))
-            }
+            None if *version == 0 => Finding::ok(
+                "format",
+                format!("{store}: no store yet; a start creates one of format {newest}"),
+            ),
             None if version == newest => {
                 Finding::ok("format", format!("{store}: format {version}, the one that this version uses"))
             }
-            None => Finding::ok("format", format!("{store}: format {version}; a start upgrades it to {newest}")),
+            None => {
+                Finding::ok("format", format!("{store}: format {version}; a start upgrades it to {newest}"))
+            }
         }
     }
 
@@ -202,7 +205,8 @@ impl Plan {
         let seconds = self.bytes.div_ceil(BYTES_PER_SECOND).max(1);
         let time = match reads {
             true => {
-                let estimate = show_duration(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000));
+                let estimate =
+                    show_duration(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000));
                 format!("reads all of it once: about {estimate} at {}/s", show_bytes(BYTES_PER_SECOND))
             }
             false => "reads no jobs: less than a second".to_owned(),
@@ -218,9 +222,11 @@ impl Plan {
         let lacks = |bytes: u64| self.is_pending() && self.free_bytes.is_some_and(|free| free < bytes);
         Some(match () {
             () if lacks(UPGRADE_BYTES) => Finding::fail("time and disk", text, "free some disk space first"),
-            () if lacks(self.bytes + UPGRADE_BYTES) => {
-                Finding::warn("time and disk", text, "a backup does not fit on this disk; write it to another")
-            }
+            () if lacks(self.bytes + UPGRADE_BYTES) => Finding::warn(
+                "time and disk",
+                text,
+                "a backup does not fit on this disk; write it to another",
+            ),
             () => Finding::ok("time and disk", text),
         })
     }
@@ -242,7 +248,9 @@ impl Plan {
                 format!("{server} on these tables now"),
                 "stop all of them before the start: two versions must not use the same tables",
             ),
-            (Some(server), StoreKind::Postgres) => Finding::ok("server", format!("{server} on these tables now")),
+            (Some(server), StoreKind::Postgres) => {
+                Finding::ok("server", format!("{server} on these tables now"))
+            }
             (Some(server), _) => Finding::warn(
                 "server",
                 format!("{server} uses the store now"),
