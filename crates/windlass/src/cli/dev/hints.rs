@@ -89,7 +89,7 @@ impl Hints {
             let job = if topic.is_some() || is_failure(event.kind) { look(event.id) } else { Value::Null };
             lines.push(event_line(event, word, &job, now_ms));
             if let Some(topic) = topic {
-                lines.extend(self.hint(topic, lane(event), event.id, &job));
+                lines.push(self.hint(topic, lane(event), event.id, &job));
             }
         }
         if !one_by_one {
@@ -103,11 +103,11 @@ impl Hints {
     fn watch(&mut self, event: &FeedEvent) {
         let lane = lane(event);
         match event.kind {
-            FeedKind::Pushed | FeedKind::Ready if event.state == StateWord::Ready => {
-                if self.waiting.len() < NAMES_MAX {
-                    let since_ms = event.at.as_millis();
-                    self.waiting.entry(lane).or_insert(Waiting { id: event.id, since_ms });
-                }
+            FeedKind::Pushed | FeedKind::Ready
+                if event.state == StateWord::Ready && self.waiting.len() < NAMES_MAX =>
+            {
+                let since_ms = event.at.as_millis();
+                self.waiting.entry(lane).or_insert(Waiting { id: event.id, since_ms });
             }
             FeedKind::Claimed => {
                 self.waiting.remove(&lane);
@@ -143,7 +143,7 @@ impl Hints {
                 _ => continue,
             };
             if !self.is_given(topic, &lane) {
-                lines.extend(self.hint(topic, lane, waiting.id, &job));
+                lines.push(self.hint(topic, lane, waiting.id, &job));
             }
         }
         lines
@@ -153,11 +153,11 @@ impl Hints {
         self.given.len() >= NAMES_MAX || self.given.contains(&(topic, lane.clone()))
     }
 
-    fn hint(&mut self, topic: Topic, lane: Lane, id: JobId, job: &Value) -> Option<Line> {
+    fn hint(&mut self, topic: Topic, lane: Lane, id: JobId, job: &Value) -> Line {
         let (text, commands) = self.words(topic, &lane, id, job);
         self.given.insert((topic, lane));
         let commands = commands.iter().map(|command| output::harmless(command).into_owned()).collect();
-        Some(Line::Hint { text: output::harmless(&text).into_owned(), commands })
+        Line::Hint { text: output::harmless(&text).into_owned(), commands }
     }
 
     fn words(&self, topic: Topic, (queue, name): &Lane, id: JobId, job: &Value) -> (String, Vec<String>) {
@@ -198,7 +198,7 @@ impl Hints {
             Topic::Limited => (
                 format!(
                     "job {id} waits because of the {}; see Limits in the web UI",
-                    plain(&job["waiting_for"])
+                    output::plain(&job["waiting_for"])
                 ),
                 Vec::new(),
             ),
@@ -208,10 +208,6 @@ impl Hints {
 
 fn lane(event: &FeedEvent) -> Lane {
     (event.queue.to_string(), event.name.to_string())
-}
-
-fn plain(value: &Value) -> String {
-    output::plain(value)
 }
 
 /// Hint that an event may need.
@@ -262,13 +258,13 @@ fn event_line(event: &FeedEvent, word: (&str, &'static str), job: &Value, now_ms
     let errors = job["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     if let Some(error) = errors.last() {
         let class = error["class"].as_str().map(|class| format!("{class}: ")).unwrap_or_default();
-        let message = format!("{class}{}", plain(&error["message"]));
+        let message = format!("{class}{}", output::plain(&error["message"]));
         text.push_str(&format!(": {}", output::shortened(&message, MESSAGE_MAX)));
     }
     let next = job["run_at"].as_i64().filter(|at| event.kind == FeedKind::Retrying && *at > now_ms);
     if let Some(next) = next {
         let left = job["max_attempts"].as_u64().map(|most| format!(" of {most}")).unwrap_or_default();
-        let tried = plain(&job["attempts"]);
+        let tried = output::plain(&job["attempts"]);
         text.push_str(&format!(" (attempt {tried}{left}, next in {})", show_duration(next - now_ms)));
     }
     Line::Event { at_ms: event.at.as_millis(), text: output::harmless(&text).into_owned(), state }

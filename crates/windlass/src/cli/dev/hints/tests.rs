@@ -24,11 +24,13 @@ fn hints(lines: &[Line]) -> Vec<String> {
 }
 
 fn texts(lines: &[Line]) -> Vec<&str> {
-    let text = |line| match line {
-        Line::Event { text, .. } => Some(text),
-        Line::Hint { .. } => None,
-    };
-    lines.iter().filter_map(text).map(String::as_str).collect()
+    let mut texts = Vec::new();
+    for line in lines {
+        if let Line::Event { text, .. } = line {
+            texts.push(text.as_str());
+        }
+    }
+    texts
 }
 
 fn failing() -> Value {

@@ -220,15 +220,14 @@ impl Plan {
         };
         let text = format!("{size}; the start {time}{disk}");
         let lacks = |bytes: u64| self.is_pending() && self.free_bytes.is_some_and(|free| free < bytes);
-        Some(match () {
-            () if lacks(UPGRADE_BYTES) => Finding::fail("time and disk", text, "free some disk space first"),
-            () if lacks(self.bytes + UPGRADE_BYTES) => Finding::warn(
-                "time and disk",
-                text,
-                "a backup does not fit on this disk; write it to another",
-            ),
-            () => Finding::ok("time and disk", text),
-        })
+        if lacks(UPGRADE_BYTES) {
+            return Some(Finding::fail("time and disk", text, "free some disk space first"));
+        }
+        if lacks(self.bytes + UPGRADE_BYTES) {
+            let advice = "a backup does not fit on this disk; write it to another";
+            return Some(Finding::warn("time and disk", text, advice));
+        }
+        Some(Finding::ok("time and disk", text))
     }
 
     /// Remark about a store that was not closed.
