@@ -7,7 +7,9 @@ use crate::fault::{Fault, Outcome};
 use crate::serve::Server;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -161,7 +163,8 @@ impl Parts {
             Home::Kept(folder) => return Ok(folder.to_owned()),
         };
         let mut builder = tempfile::Builder::new();
-        builder.prefix(prefix);
+        // Payloads are confidential.
+        builder.prefix(prefix).permissions(Permissions::from_mode(0o700));
         let mut slot = self.folder.lock();
         let folder = slot.insert(match parent {
             Some(parent) => builder.tempdir_in(parent)?,

@@ -120,7 +120,7 @@ fn a_development_server_ends_with_ctrl_c_and_leaves_nothing() {
     for whole_group in [true, false] {
         let dev = Started::new(&["dev", "--http", "127.0.0.1:0", "--set", "bedrock=off"]);
         eventually("it serves", || dev.said().contains("Ctrl-C stops").then_some(()));
-        assert_eq!(dev.folders().len(), 1, "{:?}", dev.folders());
+        assert!(dev.folders().iter().any(|name| name.starts_with("windlass-dev-")), "{:?}", dev.folders());
         dev.interrupt(whole_group, 0);
     }
 }

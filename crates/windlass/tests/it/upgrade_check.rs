@@ -66,10 +66,9 @@ fn a_store_of_an_older_format_is_upgraded_by_a_start_as_said() {
         assert_eq!(said["older_binaries_can_open"], false);
         check(&said, "way back", "warn", "windlass backup");
         check(&said, "server", "ok", "none");
-        let jobs = said["jobs"].as_u64().unwrap();
+        assert!(said["jobs"].as_u64() > Some(0), "{said}");
         let mut server = Server::start_in(folder.path(), &[]);
-        let kept = server.run(&["jobs", "--all", "--json"]).ok().lines().count() as u64;
-        assert!(kept <= jobs, "{kept} of {jobs}");
+        assert_eq!(server.call("GET", "/api/v1/stats", None).0, 200);
         server.stop();
         let (code, said) = answer(folder.path(), &[]);
         assert_eq!((code, &said["verdict"], &said["format"]), (0, &"nothing to do".into(), &3.into()));
