@@ -140,7 +140,7 @@ fn ask_server(args: &DoctorArgs, config: &Config) -> Outcome<Asked> {
             (Some(Finding::ok("server", text)), None)
         }
         Err(error) => {
-            let advice = "start it, or correct --server, --ca and the network";
+            let advice = "check --server, --ca and the network";
             (Some(Finding::fail("server", error.to_string(), advice)), None)
         }
     };

@@ -38,6 +38,7 @@ pub(super) struct Plan {
     /// True if a step reads every job.
     pub reads_all: bool,
     pub jobs: Option<u64>,
+    /// Bytes of the tables, including the write-ahead log.
     pub bytes: u64,
     /// Write-ahead log of an embedded store.
     pub log_bytes: u64,
@@ -98,7 +99,7 @@ impl Plan {
                 steps: state.missing,
                 reads_all: state.reads_all,
                 jobs: state.jobs,
-                bytes: state.database_bytes,
+                bytes: state.database_bytes + state.log_bytes,
                 log_bytes: state.log_bytes,
                 free_bytes,
                 server: state.holder.map(|pid| format!("a server (pid {pid})")),
