@@ -43,5 +43,6 @@ mod tidy;
 mod tls;
 mod transcripts;
 mod triage;
+mod walkthrough;
 mod wasi;
 mod work;
