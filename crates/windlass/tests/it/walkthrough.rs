@@ -123,25 +123,18 @@ impl<'a> Desk<'a> {
     fn set_up(server: &'a Server, page: &str) -> Desk<'a> {
         let desk = Desk { server, folder: server.folder().to_owned() };
         let worker = format!("#!/bin/sh\nexec {} -m windlass._cli \"$@\"\n", python().display());
-        desk.program("windlass-worker", &worker);
-        desk.program("python3", &format!("#!/bin/sh\nexec {} \"$@\"\n", python().display()));
+        program(&desk.folder.join("bin/windlass-worker"), &worker);
+        program(&desk.folder.join("bin/python3"), &format!("#!/bin/sh\nexec {} \"$@\"\n", python().display()));
         if page.contains("```ts\n") {
             let modules = desk.folder.join("node_modules");
-            std::fs::create_dir_all(modules.join(".bin")).unwrap();
+            std::fs::create_dir(&modules).unwrap();
             symlink(typescript(), modules.join("windlass")).unwrap();
             symlink(typescript().join("node_modules/@types"), modules.join("@types")).unwrap();
-            symlink(typescript().join("dist/bin.js"), modules.join(".bin/windlass-worker")).unwrap();
+            let worker = format!("#!/bin/sh\nexec node {} \"$@\"\n", typescript().join("dist/bin.js").display());
+            program(&modules.join(".bin/windlass-worker"), &worker);
             std::fs::write(desk.folder.join("package.json"), r#"{"type":"module"}"#).unwrap();
         }
         desk
-    }
-
-    fn program(&self, name: &str, text: &str) {
-        let folder = self.folder.join("bin");
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
     fn variables(&self) -> Vec<(&'static str, String)> {
@@ -185,6 +178,13 @@ impl<'a> Desk<'a> {
     }
 }
 
+/// Writes a program.
+fn program(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 fn typescript() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/typescript").canonicalize().unwrap();
     let built = folder.join("dist/index.js");
@@ -195,7 +195,7 @@ fn typescript() -> PathBuf {
 #[track_caller]
 fn compile(path: &Path) {
     let mut compiler = Command::new(typescript().join("node_modules/.bin/tsc"));
-    compiler.args(["--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]).arg(path);
+    compiler.args(["--strict", "--target", "es2022", "--module", "nodenext"]).arg(path);
     let output = compiler.current_dir(path.parent().unwrap()).output().unwrap();
     assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stdout));
 }
