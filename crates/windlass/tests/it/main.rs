@@ -24,6 +24,7 @@ mod jq;
 mod limits;
 mod metrics;
 mod miniq;
+mod pages;
 mod push;
 mod queuey;
 mod readme;

@@ -214,15 +214,6 @@ impl Drop for Running {
     }
 }
 
-const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
-
-#[test]
-fn the_tutorial_happens_as_shown() {
-    let server = Server::start(&[]);
-    let walked = walk(&server, TUTORIAL, &[]);
-    assert_eq!(walked, Walked { files: 7, commands: 22 });
-}
-
 #[test]
 fn a_page_is_followed_in_its_order() {
     let server = Server::start(&["--store", "memory:"]);
