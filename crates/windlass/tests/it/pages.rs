@@ -107,7 +107,8 @@ fn every_figure_of_the_page_about_performance_was_recorded() {
         recorded += &std::fs::read_to_string(entry).unwrap();
     }
     let page = docs("performance.md");
-    let rows: String = page.lines().filter(|line| line.starts_with("| ") && line.contains("jobs/s")).collect();
+    let rows: String =
+        page.lines().filter(|line| line.starts_with("| ") && line.contains("jobs/s")).collect();
     let figures = large_numbers(&rows);
     assert!(figures.len() > 30, "{figures:?}");
     let recorded = large_numbers(&recorded);

@@ -13,7 +13,7 @@
 
 use crate::jq::python;
 use crate::server::{Server, ended};
-use crate::transcripts::{Session, Step, at_address, path_with_windlass, steps};
+use crate::transcripts::{Session, at_address, path_with_windlass, steps};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -21,8 +21,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// Comment of a command that a reader leaves running.
 const RUNNING: &str = "# leave it running";
-const LANGUAGES: [&str; 5] = ["python", "ts", "ruby", "php", "go"];
+/// Languages of programs.
+const LANGUAGES: [&str; 3] = ["python", "ts", "ruby"];
 
 /// Fenced block of a page.
 struct Block {
@@ -46,14 +48,14 @@ fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut is_inside = false;
     for line in page.lines() {
-        match (is_inside, line.strip_prefix("```"), found.last_mut()) {
-            (false, Some(language), _) => {
+        match (line.strip_prefix("```"), is_inside) {
+            (Some(language), false) => {
                 found.push(Block { language: language.to_owned(), text: String::new() });
                 is_inside = true;
             }
-            (true, Some(""), _) => is_inside = false,
-            (true, _, Some(block)) => block.text += &format!("{line}\n"),
-            _ => {}
+            (Some(""), true) => is_inside = false,
+            (_, true) => found.last_mut().unwrap().text += &format!("{line}\n"),
+            (None, false) => {}
         }
     }
     found
@@ -124,13 +126,17 @@ impl<'a> Desk<'a> {
         let desk = Desk { server, folder: server.folder().to_owned() };
         let worker = format!("#!/bin/sh\nexec {} -m windlass._cli \"$@\"\n", python().display());
         program(&desk.folder.join("bin/windlass-worker"), &worker);
-        program(&desk.folder.join("bin/python3"), &format!("#!/bin/sh\nexec {} \"$@\"\n", python().display()));
+        program(
+            &desk.folder.join("bin/python3"),
+            &format!("#!/bin/sh\nexec {} \"$@\"\n", python().display()),
+        );
         if page.contains("```ts\n") {
             let modules = desk.folder.join("node_modules");
             std::fs::create_dir(&modules).unwrap();
             symlink(typescript(), modules.join("windlass")).unwrap();
             symlink(typescript().join("node_modules/@types"), modules.join("@types")).unwrap();
-            let worker = format!("#!/bin/sh\nexec node {} \"$@\"\n", typescript().join("dist/bin.js").display());
+            let worker =
+                format!("#!/bin/sh\nexec node {} \"$@\"\n", typescript().join("dist/bin.js").display());
             program(&modules.join(".bin/windlass-worker"), &worker);
             std::fs::write(desk.folder.join("package.json"), r#"{"type":"module"}"#).unwrap();
         }
@@ -186,7 +192,8 @@ fn program(path: &Path, text: &str) {
 }
 
 fn typescript() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/typescript").canonicalize().unwrap();
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/typescript").canonicalize().unwrap();
     let built = folder.join("dist/index.js");
     assert!(built.exists(), "the library is not built: run `npm ci && npm run build` in clients/typescript");
     folder
@@ -224,10 +231,17 @@ fn a_page_is_followed_in_its_order() {
 
 #[test]
 fn only_commands_without_effects_are_repeated() {
-    for command in ["windlass job 3", "windlass jobs state:failed", "windlass schedules turns 4", "windlass failures"] {
+    for command in
+        ["windlass job 3", "windlass jobs state:failed", "windlass schedules turns 4", "windlass failures"]
+    {
         assert!(only_reads(command), "{command}");
     }
-    for command in ["windlass job 3 retry", "windlass jobs state:failed --retry --yes", "windlass push a", "curl -s -X POST x"] {
+    for command in [
+        "windlass job 3 retry",
+        "windlass jobs state:failed --retry --yes",
+        "windlass push a",
+        "curl -s -X POST x",
+    ] {
         assert!(!only_reads(command), "{command}");
     }
 }
