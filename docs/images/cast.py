@@ -26,7 +26,8 @@ COLUMNS = 92
 CHAR, LINE, PAD, TITLE = 8.0, 18, 14, 24
 TYPING_S = 0.028
 SETTLE_S = 0.7
-HOLD_S = 7.0
+#: The whole picture is shown before and after the recording, so that the first frame says something.
+LEAD_S, HOLD_S = 3.0, 5.0
 
 SEND_MAIL = """#!/bin/sh
 [ "$WINDLASS_JOB_ATTEMPT" -lt 3 ] && { echo "smtp: connection refused" >&2; exit 1; }
@@ -171,12 +172,12 @@ def tag(column: int, y: float, style: str, text: str) -> str:
 
 def draw(panes: list[Pane], end: float) -> str:
     """The picture. Everything is visible without animation."""
-    total = end + HOLD_S
+    total = LEAD_S + end + HOLD_S
     body, rules, y = [], [], 0.0
     width = COLUMNS * CHAR + 2 * PAD
 
     def percent(at: float) -> str:
-        return f"{at / total * 100:.2f}%"
+        return f"{(LEAD_S + at) / total * 100:.2f}%"
 
     for number, pane in enumerate(panes):
         height = TITLE + len(pane.lines) * LINE + 12
@@ -185,17 +186,18 @@ def draw(panes: list[Pane], end: float) -> str:
         for index, line in enumerate(pane.lines):
             base = y + TITLE + index * LINE + 14
             name = f"l{number}-{index}"
-            rules.append(f"@keyframes {name}{{0%,{percent(line.at)}{{opacity:0}}{percent(line.at + 0.01)},to{{opacity:1}}}}")
+            hidden = f"{percent(-0.01)}{{opacity:1}}{percent(0)},{percent(line.at)}{{opacity:0}}"
+            rules.append(f"@keyframes {name}{{0%,{hidden}{percent(line.at + 0.01)},to{{opacity:1}}}}")
             body.append(f'<g style="animation:{name} {total:.1f}s infinite">')
             if line.typed_until is None:
                 body.extend(tag(column, base, style, text) for column, style, text in segments(line.text))
             else:
                 body.append(tag(0, base, "p", "$") + tag(2, base, "", line.text[2:]))
                 length = (len(line.text) - 2) * CHAR + 4
-                rules.append(
-                    f"@keyframes t{name}{{0%,{percent(line.at)}{{transform:none;animation-timing-function:steps({len(line.text) - 2})}}"
-                    f"{percent(line.typed_until)},to{{transform:translateX({length:g}px)}}}}"
-                )
+                gone = f"{{transform:translateX({length:g}px)}}"
+                steps = f"{{transform:none;animation-timing-function:steps({len(line.text) - 2})}}"
+                covered = f"0%,{percent(-0.01)}{gone}{percent(0)}{{transform:none}}{percent(line.at)}{steps}"
+                rules.append(f"@keyframes t{name}{{{covered}{percent(line.typed_until)},to{gone}}}")
                 body.append(f'<svg x="{PAD + 2 * CHAR:g}" y="{base - 14:g}" width="{length:g}" height="{LINE}">')
                 body.append(
                     f'<rect class="cover" width="{length:g}" height="{LINE}" '
