@@ -87,6 +87,26 @@ fn every_path_that_the_architecture_names_exists() {
     }
 }
 
+/// The walks are a block of code, which the test above does not read. They leave out `windlass-` and `src`.
+#[test]
+fn every_file_that_a_walk_of_the_architecture_names_exists() {
+    const CRATES: [&str; 4] = ["core", "store", "engine", "dialects"];
+    let all = files(workspace());
+    let page = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let section = page.split("## One job through the code").nth(1).unwrap();
+    let walks = section.split("```").nth(1).unwrap();
+    let words = walks.split(|c: char| c.is_whitespace() || "(),:;".contains(c));
+    let named: Vec<&str> = words.filter(|word| word.ends_with(".rs")).collect();
+    assert!(named.len() > 50, "the walks name files: {named:?}");
+    for name in named {
+        let path = match name.split_once('/') {
+            Some((first, rest)) if CRATES.contains(&first) => format!("windlass-{first}/src/{rest}"),
+            _ => name.to_owned(),
+        };
+        assert!(all.iter().any(|file| file.ends_with(&path)), "a walk names {name}, which is not there");
+    }
+}
+
 /// Doc comments of a file, each with its first line's number.
 fn first_lines_of_doc_comments(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
