@@ -178,3 +178,30 @@ fn no_crate_has_two_public_types_of_one_name() {
         }
     }
 }
+
+#[test]
+fn the_server_calls_out_from_one_place() {
+    let product = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
+    };
+    let is_test =
+        |path: &Path| path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+    let connects = |path: &PathBuf| {
+        let text = product(path);
+        ["TcpStream::connect", "client::conn", "TlsConnector"].iter().any(|word| text.contains(word))
+    };
+    for folder in ["windlass-dialects", "windlass-runners"] {
+        let all = sources(&format!("crates/{folder}/src"));
+        let found: Vec<_> = all.into_iter().filter(|path| !is_test(path)).filter(connects).collect();
+        assert!(found.is_empty(), "use the pool of windlass-http: {found:?}");
+    }
+    assert!(
+        connects(&workspace().join("crates/windlass-http/src/pool.rs")),
+        "the words are those of the pool"
+    );
+    let manifest = std::fs::read_to_string(workspace().join("crates/windlass-http/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap();
+    assert!(!dependencies.keys().any(|name| name.starts_with("windlass")), "{dependencies:?}");
+}
