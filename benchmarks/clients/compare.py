@@ -118,7 +118,9 @@ def run(contestant: Contestant, running: Running, action: str, count: int) -> Fi
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder:
         result = Path(folder) / "result.json"
         command = [*contestant.command, action, str(count), str(result)]
-        process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL
+        )
         try:
             while not result.exists():
                 if process.poll() is not None and not result.exists():

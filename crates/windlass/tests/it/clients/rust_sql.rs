@@ -12,7 +12,8 @@ async fn a_job_exists_if_and_only_if_the_transaction_commits() {
     let server = Server::start(&["--store", &url, "--durability", "relaxed"]);
     let app = Windlass::new(&server.url()).unwrap();
     let greet = |name: String, _: Context| async move { Ok::<_, Error>(format!("hello {name}")) };
-    let greet = app.task("greet", greet).queue("mail").retry(3).unique(|name: &String| name.clone()).register();
+    let greet =
+        app.task("greet", greet).queue("mail").retry(3).unique(|name: &String| name.clone()).register();
     let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
 
