@@ -66,7 +66,7 @@ fn the_package_holds_the_library_and_its_types() {
     let folder = tempfile::tempdir().unwrap();
     let wheel = wheel(folder.path());
     let listed = succeeds(Command::new(python()).args(["-m", "zipfile", "--list"]).arg(wheel));
-    for file in ["windlass/py.typed", "windlass/sidejob/__init__.py", "windlass/sidejob/_serve_async.py"] {
+    for file in ["windlass/py.typed", "windlass/sidejob/_serve_async.py", "licenses/LICENSE-MIT"] {
         assert!(listed.contains(file), "{file} is not among\n{listed}");
     }
 }
