@@ -218,6 +218,8 @@ def main() -> None:
     parser.add_argument("--celery", required=True, help="Python with the package celery")
     parser.add_argument("--save", required=True, help="path of the result files, without ending")
     options = parser.parse_args()
+    # Ends every program that was started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     all = contestants(options.modules, options.celery)
     for round in range(1, options.rounds + 1):
         for contestant in all:

@@ -4,8 +4,8 @@
 
 use opentelemetry::context::FutureExt;
 use opentelemetry::trace::{
-    Span, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer,
-    TracerProvider,
+    Span, SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId,
+    TraceState, Tracer, TracerProvider,
 };
 use opentelemetry::{Context as Otel, InstrumentationScope, KeyValue, global};
 use std::borrow::Cow;
@@ -137,7 +137,11 @@ async fn a_run_is_a_span_in_the_trace_of_its_push() {
     assert_eq!((&*first.name, first.parent), ("process parent", of.span_id()));
     assert_eq!((first.kind.clone(), &first.status), (Some(SpanKind::Consumer), &Status::Unset));
     assert!(first.attributes.contains(&KeyValue::new("windlass.task", "parent")), "{first:?}");
-    assert_eq!((&*second.name, second.parent), ("process broken", first.context.span_id()), "pushed in the handler");
+    assert_eq!(
+        (&*second.name, second.parent),
+        ("process broken", first.context.span_id()),
+        "pushed in the handler"
+    );
     assert_eq!(second.context.trace_id(), of.trace_id());
     assert_eq!(second.status, Status::error("no luck"));
     // A trace context that was given comes before that of the span.
