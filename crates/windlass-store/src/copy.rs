@@ -17,7 +17,7 @@ const PAGE: usize = 500;
 const _: () = assert!(PAGE <= PAGE_MAX);
 
 /// Setting that marks a store as an incomplete copy.
-const UNFINISHED: &str = "copy/unfinished";
+pub(crate) const UNFINISHED: &str = "copy/unfinished";
 
 /// Number of times a page that is modified concurrently is read again before the copy fails.
 const TRIES_MAX: usize = 5;

@@ -1,5 +1,5 @@
-//! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `restore`,
-//! `compact`, `copy` and `report` are clients of the native API and could run on another machine.
+//! Command line: one file per subcommand. All commands except `serve`, `dev`, `demo`, `init`, `doctor`, `report` and
+//! those in `store/` are clients of the native API and could run on another machine.
 
 mod anywhere;
 mod bench;
@@ -8,6 +8,10 @@ mod completions;
 pub(crate) mod config;
 mod confirm;
 mod demo;
+mod dev;
+mod doctor;
+mod findings;
+mod init;
 mod internal;
 mod man;
 mod own_server;
@@ -34,6 +38,7 @@ Examples:
   windlass                                    start a server on 127.0.0.1:7373
   windlass push hello '{\"to\":\"you\"}'          push a job
   windlass work hello -- cat                  claim jobs and run a command for each
+  windlass dev                                temporary server with a log of its jobs and hints
   windlass demo                               guided tour on a temporary server
 
 The client commands accept --server, --token, --ca and --json anywhere on the line.")]
@@ -54,6 +59,7 @@ impl Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Serve(serve::ServeArgs),
+    Dev(dev::DevArgs),
     Push(client::push::PushArgs),
     Work(client::work::WorkArgs),
     #[cfg(feature = "wasi")]
@@ -73,10 +79,13 @@ enum Command {
     Restore(store::restore::RestoreArgs),
     Compact(store::compact::CompactArgs),
     Migrate(store::migrate::MigrateArgs),
+    UpgradeCheck(store::upgrade_check::UpgradeCheckArgs),
     Copy(store::copy::CopyArgs),
     Import(client::import::ImportArgs),
     Demo(demo::DemoArgs),
     Token(client::token::TokenArgs),
+    Doctor(doctor::DoctorArgs),
+    Init(init::InitArgs),
     Config(config::ConfigCommandArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -91,6 +100,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Dev(args)) => dev::run(args),
         Some(Command::Push(args)) => client::push::run(args),
         Some(Command::Work(args)) => client::work::run(args),
         #[cfg(feature = "wasi")]
@@ -110,10 +120,13 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::Restore(args)) => store::restore::run(args),
         Some(Command::Compact(args)) => store::compact::run(args),
         Some(Command::Migrate(args)) => store::migrate::run(args),
+        Some(Command::UpgradeCheck(args)) => store::upgrade_check::run(args),
         Some(Command::Copy(args)) => store::copy::run(args),
         Some(Command::Import(args)) => client::import::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Token(args)) => client::token::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Init(args)) => init::run(args),
         Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
@@ -122,5 +135,15 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::RunQuery(args)) => internal::run_query::run(args),
         #[cfg(feature = "wasi")]
         Some(Command::RunWasiGuest(args)) => internal::run_wasi_guest::run(args),
+    }
+}
+
+/// Quotes a word for the shell if needed.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }

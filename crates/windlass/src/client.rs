@@ -163,6 +163,15 @@ impl Client {
         self.address.to_string()
     }
 
+    /// True if the server is addressed as a program on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.address.is_loopback()
+    }
+
+    pub(crate) fn is_https(&self) -> bool {
+        self.address.is_https
+    }
+
     pub(crate) fn interrupter(&self) -> Interrupter {
         self.interrupter.clone()
     }
@@ -218,8 +227,14 @@ impl Client {
         path: &str,
         body: Option<&[u8]>,
     ) -> Result<(u16, Vec<u8>), ClientError> {
-        let Answer { status, body } = self.exchange(method, path, body, PATIENCE)?;
+        let Answer { status, body, .. } = self.exchange(method, path, body, PATIENCE)?;
         Ok((status, body))
+    }
+
+    /// Reads a page of text, whatever its status.
+    pub(crate) fn page(&mut self, path: &str) -> Result<Page, ClientError> {
+        let Answer { status, body, date } = self.exchange("GET", path, None, PATIENCE)?;
+        Ok(Page { status, text: String::from_utf8_lossy(&body).into_owned(), date })
     }
 
     fn exchange(
@@ -265,7 +280,7 @@ impl Client {
     }
 
     fn accepted(&self, answer: Answer) -> Result<Accepted, ClientError> {
-        let Answer { status, body } = answer;
+        let Answer { status, body, .. } = answer;
         let server = self.server();
         if (200..300).contains(&status) {
             let text = String::from_utf8(body);
@@ -281,6 +296,14 @@ impl Client {
             _ => Err(ClientError::NotWindlass { server, detail: format!("HTTP {status}") }),
         }
     }
+}
+
+/// Response of any status, as text.
+pub(crate) struct Page {
+    pub status: u16,
+    pub text: String,
+    /// Header `Date`, as sent.
+    pub date: Option<String>,
 }
 
 /// Unparsed 2xx response, from which raw JSON can be read unchanged.

@@ -5,6 +5,7 @@ mod flags;
 mod handlers;
 pub(crate) mod keys;
 mod limits;
+pub(crate) mod template;
 mod written;
 
 #[cfg(test)]
@@ -72,11 +73,13 @@ pub(crate) struct ConfigArgs {
 
 impl ConfigArgs {
     pub(crate) fn read(&self) -> Result<Config, BadConfig> {
-        // Variables that are not UTF-8 are ignored.
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        self.read_with(ALL, std::env::vars_os().filter_map(text))
+        self.read_with(ALL, variables())
+    }
+
+    /// Configuration without the unknown keys of the file, and an error for each of those.
+    pub(crate) fn read_known(&self) -> Result<(Config, Vec<BadConfig>), BadConfig> {
+        let (written, unknown) = self.written(ALL, variables())?;
+        Ok((self.meant(&written)?, unknown))
     }
 
     /// Configuration of a server with these dialects.
@@ -85,10 +88,28 @@ impl ConfigArgs {
         dialects: Dialects,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<Config, BadConfig> {
-        let mut written = Written::new(dialects);
-        if let Some(path) = &self.config {
-            written.read_file(path)?;
+        let (written, unknown) = self.written(dialects, variables)?;
+        match unknown.into_iter().next() {
+            Some(bad) => Err(bad),
+            None => self.meant(&written),
         }
+    }
+
+    fn meant(&self, written: &Written) -> Result<Config, BadConfig> {
+        Ok(Config { file: self.config.clone(), ..Config::from_written(written)? })
+    }
+
+    /// Values from all sources, and an error for each unknown key of the file.
+    fn written(
+        &self,
+        dialects: Dialects,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<(Written, Vec<BadConfig>), BadConfig> {
+        let mut written = Written::new(dialects);
+        let unknown = match &self.config {
+            Some(path) => written.read_file(path)?,
+            None => Vec::new(),
+        };
         written.read_environment(variables);
         for assignment in &self.set {
             written.read_set(assignment)?;
@@ -96,7 +117,7 @@ impl ConfigArgs {
         for (name, text) in self.flags() {
             written.put_text(name, &text, ValueSource::Flag(name.replace('_', "-")))?;
         }
-        Ok(Config { file: self.config.clone(), ..Config::from_written(&written)? })
+        Ok((written, unknown))
     }
 
     fn flags(&self) -> Vec<(&'static str, String)> {
@@ -113,6 +134,12 @@ impl ConfigArgs {
         let given = given.chain(self.ports.given());
         given.chain(self.insecure.then(|| ("insecure", "true".to_string()))).collect()
     }
+}
+
+/// Environment variables; those that are not UTF-8 are ignored.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

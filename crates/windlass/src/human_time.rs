@@ -98,6 +98,21 @@ pub(crate) fn show_relative(ms: i64, now_ms: i64) -> String {
     }
 }
 
+/// Formats a size as `812 B`, `16.4 MB` or `1.2 TB`.
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if bytes < 1_000 {
+        return format!("{bytes} B");
+    }
+    let mut size = bytes as f64 / 1e3;
+    let mut unit = 0;
+    while size >= 999.95 && unit + 1 < UNITS.len() {
+        size /= 1e3;
+        unit += 1;
+    }
+    format!("{size:.1} {}", UNITS[unit])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +161,21 @@ mod tests {
         ];
         for (ms, text) in cases {
             assert_eq!(show_duration(ms), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_with_one_digit() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 kB"),
+            (16_400_000, "16.4 MB"),
+            (999_960, "1.0 MB"),
+            (2_500_000_000_000, "2.5 TB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(show_bytes(bytes), text);
         }
     }
 }

@@ -142,6 +142,22 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     short
 }
 
+/// Lines of at most `width` characters, broken between words. A longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// Text of a JSON value for a cell or result: strings without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
@@ -312,6 +328,13 @@ mod tests {
         let mut table = Table::new(&["NAME"]);
         table.row(vec![cell("a\x1b[2Jb\nc\u{202e}d")]);
         assert_eq!(table.lines(plain_style(80))[1], "a\u{fffd}[2Jb c\u{fffd}d");
+    }
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a windlass-data/windlass.db b", 9), ["a", "windlass-data/windlass.db", "b"]);
+        assert_eq!(wrapped("", 9), [""]);
     }
 
     #[test]

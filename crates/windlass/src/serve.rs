@@ -5,7 +5,7 @@ mod banner;
 mod last_resort;
 mod listeners;
 mod ready;
-mod resources;
+pub(crate) mod resources;
 mod runners;
 mod secrecy;
 pub(crate) mod tokens;
@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use windlass_dialects::auth::keeper;
@@ -40,7 +40,7 @@ use windlass_dialects::listener::ListenerLimits;
 use windlass_dialects::runners::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{Ports, ServerOptions, Started};
-use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemRandom};
+use windlass_engine::{Clock, Engine, FeedEvent, Options, StoreClock, SystemClock, SystemRandom};
 use windlass_runners::spawn::{self, GuestProgram};
 use windlass_store::{OpenOptions, Store, StoreError};
 
@@ -70,6 +70,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     ready_file: Option<PathBuf>,
 }
+
+pub(crate) use banner::local_url;
 
 pub(crate) fn run(args: ServeArgs) -> Outcome {
     let config = args.config.read()?;
@@ -164,7 +166,7 @@ impl Signals {
 }
 
 /// Server that accepts connections, and hands out jobs after [`Server::hand_out`]. Also started in-process by
-/// `windlass demo`.
+/// `windlass demo` and `windlass dev`.
 pub(crate) struct Server {
     pub listening: Vec<(&'static str, SocketAddr)>,
     engine: Engine,
@@ -237,6 +239,11 @@ impl Server {
     async fn ended(&mut self) -> Fault {
         let _ = self.serving.join_next().await;
         Fault::failed("internal error: all listeners stopped")
+    }
+
+    /// Events of jobs from now on.
+    pub(crate) fn events(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
+        self.engine.events()
     }
 
     /// Starts handing out jobs, for all listeners and runners.

@@ -34,6 +34,9 @@ struct Migration {
     sql: &'static str,
 }
 
+/// Numbers of the migrations that read every job, so that their time grows with the tables.
+const READING_ALL: [usize; 2] = [5, 7];
+
 /// Existing and required version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -42,6 +45,8 @@ pub struct Standing {
     pub newest: usize,
     /// Pending migrations, in order.
     pub missing: Vec<String>,
+    /// True if a pending migration reads every job.
+    pub reads_all: bool,
 }
 
 /// Reads the version and changes nothing.
@@ -110,7 +115,7 @@ pub(super) async fn in_time<T>(
 
 /// Uses unnamed statements only: behind a pooler, named ones would stay on a connection that another client
 /// gets next.
-async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError> {
+pub(super) async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError> {
     let number = "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL,
                          EXISTS (SELECT FROM pg_tables WHERE schemaname = $2)";
     let table = format!("{}.migrations", quote(schema));
@@ -145,7 +150,8 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     }
     let missing = MIGRATIONS.iter().enumerate().skip(version);
     let missing = missing.map(|(number, step)| format!("{}: {}", number + 1, step.what)).collect();
-    Ok(Standing { version, newest, missing })
+    let reads_all = version > 0 && READING_ALL.iter().any(|number| *number > version);
+    Ok(Standing { version, newest, missing, reads_all })
 }
 
 pub(super) fn open_error(error: tokio_postgres::Error) -> StoreError {

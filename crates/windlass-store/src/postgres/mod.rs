@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `migrations/`, `migrate` | tables and their versions |
+//! | `look` | settings and figures of a database, for checks |
 //! | `queries/`, `statements` | all SQL statements |
 //! | `commits`, `plan` | group commit; verdicts and rows of a group |
 //! | `claims`, `lanes`, `views` | claims; cache of where claimable jobs are |
@@ -28,6 +29,7 @@ mod durability_check;
 mod hosts;
 mod lanes;
 mod limits;
+mod look;
 mod migrate;
 mod notifications;
 mod options;
@@ -43,6 +45,7 @@ mod tls;
 mod transaction;
 mod views;
 
+pub use look::DatabaseState;
 pub use migrate::Standing;
 pub use options::PostgresOptions;
 
@@ -106,6 +109,11 @@ impl PostgresStore {
         }
         tokio::spawn(polling::poll(Arc::downgrade(&shared), options.poll_ms));
         Ok(PostgresStore { shared, commits, claims })
+    }
+
+    /// Reads the settings and figures of a database, and changes nothing.
+    pub async fn look(url: &str, options: &PostgresOptions) -> Result<DatabaseState> {
+        look::look(&Address::parse(url, options)?, options).await
     }
 
     /// Implements `windlass migrate`; returns the version found before.

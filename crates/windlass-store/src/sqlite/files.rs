@@ -99,6 +99,26 @@ pub(super) fn lock(database: &Path) -> Result<Lock, StoreError> {
     Ok(Lock(file))
 }
 
+/// Process id of the server that uses a database. The lock is taken for a moment, and nothing is written.
+pub fn holder(database: &Path) -> Option<String> {
+    let mut file = File::open(beside(database, ".lock")).ok()?;
+    match file.try_lock_shared() {
+        Ok(()) => None,
+        Err(_) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).ok()?;
+            Some(holder.trim().to_owned())
+        }
+    }
+}
+
+/// Number of acknowledged commits that must be in the database; 0 if they were not synced.
+pub(super) fn acknowledged(database: &Path) -> u64 {
+    let counter = File::open(beside(database, COMMITS));
+    let counted = counter.ok().and_then(|file| CommitCounter { file, relaxed: false }.read());
+    counted.filter(|(_, relaxed)| !relaxed).map_or(0, |(commits, _)| commits)
+}
+
 /// Refuses to replace a lost database: SQLite would create a new one and delete the write-ahead log, which
 /// may contain all remaining jobs.
 pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
@@ -107,9 +127,7 @@ pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     let log_bytes = bytes_of(&beside(database, "-wal"));
-    let counter = File::open(beside(database, COMMITS));
-    let counted = counter.ok().and_then(|file| CommitCounter { file, relaxed: false }.read());
-    let acknowledged = counted.filter(|(_, relaxed)| !relaxed).map_or(0, |(commits, _)| commits);
+    let acknowledged = acknowledged(database);
     if log_bytes == 0 && acknowledged == 0 {
         return Ok(());
     }
@@ -118,6 +136,22 @@ pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
          write-ahead log has {log_bytes} bytes; put the file back, or restore a backup; to start \
          with an empty store, move the remaining files away",
         database.display()
+    )))
+}
+
+/// Refuses a database with fewer commits than were acknowledged.
+pub(super) fn refuse_lost_commits(database: &Path, found: u64) -> Result<(), StoreError> {
+    let acknowledged = acknowledged(database);
+    if found >= acknowledged {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!(
+        "{} of {acknowledged} acknowledged commits are missing from {}: its -wal file was truncated or deleted, \
+         or the database was replaced by an older copy; restore a backup, or delete {} to continue with the \
+         remaining data",
+        acknowledged - found,
+        database.display(),
+        beside(database, COMMITS).display()
     )))
 }
 
@@ -163,17 +197,7 @@ impl CommitCounter {
         let path = beside(database, COMMITS);
         let file = open_private(&path)?;
         let counter = CommitCounter { file, relaxed };
-        let Some((acknowledged, was_relaxed)) = counter.read() else { return Ok(counter) };
-        if found < acknowledged && !was_relaxed {
-            return Err(StoreError::Corrupt(format!(
-                "{} of {acknowledged} acknowledged commits are missing from {}: its -wal file was \
-                 truncated or deleted, or the database was replaced by an older copy; restore a \
-                 backup, or delete {} to continue with the remaining data",
-                acknowledged - found,
-                database.display(),
-                path.display()
-            )));
-        }
+        refuse_lost_commits(database, found)?;
         Ok(counter)
     }
 

@@ -13,6 +13,7 @@
 //! | `readers` | lists and lookups on read-only connections |
 //! | `files` | lock file, rewriting the write-ahead log after a crash, commit counter |
 //! | `schema` | tables and migrations |
+//! | `look` | format and figures of a file that is not opened |
 //! | `check_and_backup`, `restore`, `compact` | integrity check and backup; putting a backup in place; compaction |
 
 mod audit;
@@ -22,6 +23,7 @@ mod compact;
 mod files;
 mod index;
 mod load;
+mod look;
 mod readers;
 mod requests;
 mod restore;
@@ -34,6 +36,8 @@ mod writer;
 
 pub use check_and_backup::{Report, backup_file, check};
 pub use compact::{Compacted, compact};
+pub use files::holder;
+pub use look::{FileState, look};
 pub use restore::{RestoreStage, Restored, restore};
 
 use crate::audit::{AuditBounds, AuditEntry, AuditFilter};

@@ -9,10 +9,21 @@ use rusqlite::Connection;
 /// `PRAGMA application_id`: "Wndl". Distinguishes our files from other databases.
 const APPLICATION_ID: i64 = 0x576e_646c;
 
+pub(super) struct Migration {
+    /// Purpose, in a few words.
+    pub what: &'static str,
+    /// True if it reads every job, so that its time grows with the store.
+    pub reads_all: bool,
+    sql: &'static str,
+}
+
 /// Migration `n` leads from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[
-    // 1: jobs by id, without SQL indexes: the index is in memory.
-    "
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        // Jobs by id, without SQL indexes: the index is in memory.
+        what: "jobs and settings",
+        reads_all: false,
+        sql: "
     CREATE TABLE jobs (
         id         INTEGER PRIMARY KEY,
         version    INTEGER NOT NULL,
@@ -39,15 +50,23 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), commits INTEGER NOT NULL, next_id INTEGER NOT NULL) STRICT;
     INSERT INTO meta VALUES (1, 0, 1);
     ",
-    // 2: row counts. A flipped bit in the header of a page hides its rows from every query.
-    "
+    },
+    Migration {
+        // A flipped bit in the header of a page hides its rows from every query.
+        what: "row counts",
+        reads_all: true,
+        sql: "
     ALTER TABLE meta ADD COLUMN jobs INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE meta ADD COLUMN settings INTEGER NOT NULL DEFAULT 0;  -- and pauses
     UPDATE meta SET jobs = (SELECT count(*) FROM jobs),
                     settings = (SELECT count(*) FROM settings) + (SELECT count(*) FROM paused);
     ",
-    // 3: audit log. AUTOINCREMENT: ids go on although all older rows are deleted.
-    "
+    },
+    Migration {
+        // AUTOINCREMENT: ids go on although all older rows are deleted.
+        what: "audit log",
+        reads_all: false,
+        sql: "
     CREATE TABLE audit (
         id     INTEGER PRIMARY KEY AUTOINCREMENT,
         at     INTEGER NOT NULL,  -- ms
@@ -60,6 +79,7 @@ const MIGRATIONS: &[&str] = &[
         crc    INTEGER NOT NULL   -- CRC-32 of all columns but the id
     ) STRICT;
     ",
+    },
 ];
 
 pub(super) const CURRENT: i64 = MIGRATIONS.len() as i64;
@@ -71,18 +91,21 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
         return Ok(());
     }
     if found > CURRENT {
-        return Err(StoreError::Open(format!(
-            "the database has format {found}, but this binary supports formats up to {CURRENT}; use \
-             a newer binary"
-        )));
+        return Err(too_new(found));
     }
     let step = connection.transaction().map_err(open_error)?;
-    for sql in &MIGRATIONS[found as usize..] {
-        step.execute_batch(sql).map_err(open_error)?;
+    for migration in &MIGRATIONS[found as usize..] {
+        step.execute_batch(migration.sql).map_err(open_error)?;
     }
     step.pragma_update(None, "user_version", CURRENT).map_err(open_error)?;
     step.pragma_update(None, "application_id", APPLICATION_ID).map_err(open_error)?;
     step.commit().map_err(open_error)
+}
+
+fn too_new(found: i64) -> StoreError {
+    StoreError::Open(format!(
+        "the database has format {found}, but this binary supports formats up to {CURRENT}; use a newer binary"
+    ))
 }
 
 /// Version of the tables: 0 for an empty file, an error for a database of another program.
@@ -93,12 +116,30 @@ pub(super) fn version(connection: &Connection) -> Result<i64, StoreError> {
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(open_error)?;
-    match (application, version, tables) {
-        (0, 0, 0) => Ok(0),
+    version_of(application, version, tables > 0)
+}
+
+fn version_of(application: i64, version: i64, has_tables: bool) -> Result<i64, StoreError> {
+    match (application, version, has_tables) {
+        (0, 0, false) => Ok(0),
         (APPLICATION_ID, version, _) if version > 0 => Ok(version),
         _ => {
             Err(StoreError::Open("the file is a database of another program; nothing was changed".to_owned()))
         }
+    }
+}
+
+/// Version of the tables that this binary can take over, read from the first page of the database.
+pub(super) fn version_in_page(page: &[u8]) -> Result<i64, StoreError> {
+    let number = |at: usize| Some(i64::from(u32::from_be_bytes(*page.get(at..)?.first_chunk()?)));
+    let (Some(version), Some(application)) = (number(60), number(68)) else {
+        return Err(StoreError::Corrupt("the first page of the database is incomplete".to_owned()));
+    };
+    // The list of tables begins after the file header: kind of the page, three bytes further the number of rows.
+    let is_empty = page.get(100) == Some(&0x0d) && page.get(103..105) == Some(&[0, 0]);
+    match version_of(application, version, !is_empty)? {
+        version if version > CURRENT => Err(too_new(version)),
+        version => Ok(version),
     }
 }
 

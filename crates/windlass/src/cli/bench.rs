@@ -4,7 +4,7 @@
 mod load;
 mod workers;
 
-use super::own_server::OwnServer;
+use super::own_server::{Home, OwnServer};
 use super::signals::on_signals;
 use crate::client::Client;
 use crate::fault::{Fault, Outcome};
@@ -106,7 +106,8 @@ type Samples = Vec<(&'static str, Sample)>;
 
 fn on_own_server(args: &BenchArgs) -> Outcome<Samples> {
     let settings = [("durability", args.durability.as_str())];
-    let server = OwnServer::start("windlass-bench-", args.folder.as_deref(), &settings)?;
+    let home = Home::Temporary { prefix: "windlass-bench-", parent: args.folder.as_deref() };
+    let server = OwnServer::start(home, &settings)?;
     let measured = match args.dialect {
         Dialect::Native => server.url().and_then(|url| measure_native(args, &url)),
         Dialect::Bedrock => server

@@ -3,7 +3,8 @@
 
 mod dialects;
 
-use super::own_server::OwnServer;
+use super::own_server::{Home, OwnServer};
+use super::quoted;
 use crate::client::Client;
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
@@ -34,7 +35,7 @@ pub(super) struct DemoArgs {
 }
 
 pub(super) fn run(args: DemoArgs) -> Outcome {
-    let server = OwnServer::start("windlass-demo-", None, &[])?;
+    let server = OwnServer::start(Home::Temporary { prefix: "windlass-demo-", parent: None }, &[])?;
     let (url, bedrock) = (server.url()?, server.address("bedrock")?);
     let mut tour =
         Tour { server: &server, url, bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
@@ -260,10 +261,4 @@ fn path_with(program: &Path) -> Option<OsString> {
     let own = program.parent()?.to_owned();
     let others = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&others))).ok()
-}
-
-/// Quotes a word for the shell if needed.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/=,".contains(c);
-    if word.chars().all(plain) { word.to_string() } else { format!("'{word}'") }
 }

@@ -1,5 +1,5 @@
-//! Server in this process, on a temporary store and free ports, for commands that show or measure one. However the
-//! command ends, by itself or by a signal, the server is stopped, its processes end and its folder is removed.
+//! Server in this process, for commands that show or measure one. However the command ends, by itself or by a signal,
+//! the server is stopped, its processes end and its temporary folder is removed.
 
 use super::signals::{SignalNumber, on_signals};
 use crate::config::{Config, ValueSource, Written};
@@ -7,7 +7,9 @@ use crate::fault::{Fault, Outcome};
 use crate::serve::Server;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,13 +18,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::sync::broadcast;
 use windlass_dialects::ALL;
+use windlass_engine::FeedEvent;
 
 /// Time for the server to stop after a signal, and for a command that was started to end.
 const STOPPING: Duration = Duration::from_secs(10);
 const COMMAND_ENDING: Duration = Duration::from_secs(3);
 /// Time for tasks that still run when the server has stopped.
 const TASKS_ENDING: Duration = Duration::from_secs(2);
+
+/// Folder of the server's data.
+#[derive(Clone, Copy)]
+pub(super) enum Home<'a> {
+    /// New folder, removed at the end; below `parent` if there is one.
+    Temporary { prefix: &'a str, parent: Option<&'a Path> },
+    /// Folder that stays.
+    Kept(&'a Path),
+}
 
 pub(super) struct OwnServer {
     parts: Arc<Parts>,
@@ -46,20 +59,15 @@ struct Parts {
 }
 
 impl OwnServer {
-    /// Starts a server whose data is in a new folder, below `parent` if there is one. `settings`: further keys with
-    /// their values.
-    pub(super) fn start(
-        prefix: &str,
-        parent: Option<&Path>,
-        settings: &[(&str, &str)],
-    ) -> Outcome<OwnServer> {
+    /// Starts a server on free ports. `settings`: further keys with their values.
+    pub(super) fn start(home: Home<'_>, settings: &[(&str, &str)]) -> Outcome<OwnServer> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let parts = Arc::new(Parts::default());
         // Before the folder is made, so that no signal leaves it behind.
         parts.handle_signals()?;
         let handle = runtime.handle().clone();
         *parts.runtime.lock() = Some(runtime);
-        let folder = parts.make_folder(prefix, parent)?;
+        let folder = parts.make_folder(home)?;
         let mut own = OwnServer { parts, listening: Vec::new(), folder };
         let config = config(&own.folder, settings)?;
         let mut slot = own.parts.server.lock();
@@ -105,8 +113,18 @@ impl OwnServer {
         ran
     }
 
+    /// Events of the server's jobs from now on.
+    pub(super) fn events(&self) -> Option<broadcast::Receiver<Arc<FeedEvent>>> {
+        self.parts.server.lock().as_ref().map(Server::events)
+    }
+
+    /// Makes a signal the usual way to end: the exit code is then 0.
+    pub(super) fn expect_interrupt(&self) {
+        self.parts.is_awaited.store(true, Ordering::Relaxed);
+    }
+
     /// Does not return after a signal: what follows would fail because of it.
-    fn leave_if_ending(&self) {
+    pub(super) fn leave_if_ending(&self) {
         if self.parts.is_ending.load(Ordering::Relaxed) {
             wait_for_the_exit();
         }
@@ -114,7 +132,7 @@ impl OwnServer {
 
     /// Serves until a signal ends the process.
     pub(super) fn until_interrupted(&self) -> ! {
-        self.parts.is_awaited.store(true, Ordering::Relaxed);
+        self.expect_interrupt();
         wait_for_the_exit()
     }
 
@@ -139,9 +157,14 @@ fn wait_for_the_exit() -> ! {
 }
 
 impl Parts {
-    fn make_folder(&self, prefix: &str, parent: Option<&Path>) -> Outcome<PathBuf> {
+    fn make_folder(&self, home: Home<'_>) -> Outcome<PathBuf> {
+        let (prefix, parent) = match home {
+            Home::Temporary { prefix, parent } => (prefix, parent),
+            Home::Kept(folder) => return Ok(folder.to_owned()),
+        };
         let mut builder = tempfile::Builder::new();
-        builder.prefix(prefix);
+        // Payloads are confidential.
+        builder.prefix(prefix).permissions(Permissions::from_mode(0o700));
         let mut slot = self.folder.lock();
         let folder = slot.insert(match parent {
             Some(parent) => builder.tempdir_in(parent)?,

@@ -6,3 +6,4 @@ pub(super) mod compact;
 pub(super) mod copy;
 pub(super) mod migrate;
 pub(super) mod restore;
+pub(super) mod upgrade_check;

@@ -64,6 +64,12 @@ impl Address {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
+    /// True if the host is this machine by its loopback address or as localhost.
+    pub(super) fn is_loopback(&self) -> bool {
+        let host = self.bare_host();
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
     fn connect(&self) -> io::Result<TcpStream> {
         let host = self.bare_host();
         let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
@@ -98,6 +104,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
+    /// Header `Date`, as sent.
+    pub date: Option<String>,
 }
 
 pub(super) struct Connection {
@@ -196,6 +204,7 @@ impl Connection {
         };
         let mut length = None;
         let mut chunked = false;
+        let mut date = None;
         self.keep = status_line.starts_with("HTTP/1.1");
         loop {
             let line = self.read_line()?;
@@ -205,6 +214,7 @@ impl Connection {
                 "content-length" => {
                     length = Some(value.parse().map_err(|_| unexpected("invalid content-length"))?)
                 }
+                "date" => date = Some(value.to_owned()),
                 "transfer-encoding" => chunked = value.eq_ignore_ascii_case("chunked"),
                 "connection" if value.eq_ignore_ascii_case("close") => self.keep = false,
                 _ => {}
@@ -216,7 +226,7 @@ impl Connection {
             (false, Some(length)) => self.read_exactly(length)?,
             (false, None) => self.read_to_end()?,
         };
-        Ok(Answer { status, body })
+        Ok(Answer { status, body, date })
     }
 
     fn read_line(&mut self) -> io::Result<String> {

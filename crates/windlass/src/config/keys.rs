@@ -241,6 +241,12 @@ impl Keys {
         self.all().find(|key| key.name == meant)
     }
 
+    /// Name of a key in a file with tables, where a key with others below it needs its alias: `store.url`.
+    pub(crate) fn name_in_table(self, key: &Key) -> String {
+        let alias = self.aliases().find(|(_, name)| *name == key.name);
+        alias.map_or_else(|| key.name.to_owned(), |(alias, _)| alias)
+    }
+
     /// Environment variables with the key they set, including aliases.
     pub(crate) fn variables(self) -> impl Iterator<Item = (String, &'static str)> {
         let keys = self.all().map(|key| (variable(key.name), key.name));

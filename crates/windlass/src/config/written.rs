@@ -41,17 +41,17 @@ impl Written {
         Ok(())
     }
 
-    pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
+    /// Reads the keys of a file that are known. Returns an error for each of the others.
+    pub(crate) fn read_file(&mut self, path: &Path) -> Result<Vec<BadConfig>, BadConfig> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| BadConfig(format!("cannot read the configuration file {shown}: {error}")))?;
-        self.read_toml(&text, ValueSource::File(shown))
-    }
-
-    pub(crate) fn read_toml(&mut self, text: &str, source: ValueSource) -> Result<(), BadConfig> {
+        let source = ValueSource::File(shown);
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| BadConfig(format!("in {source}: {error}")))?;
-        self.read_table("", table, &source)
+        let mut unknown = Vec::new();
+        self.read_table("", table, &source, &mut unknown);
+        Ok(unknown)
     }
 
     fn read_table(
@@ -59,18 +59,16 @@ impl Written {
         prefix: &str,
         table: toml::Table,
         source: &ValueSource,
-    ) -> Result<(), BadConfig> {
+        unknown: &mut Vec<BadConfig>,
+    ) {
         for (word, value) in table {
             let name = if prefix.is_empty() { word } else { format!("{prefix}.{word}") };
-            match value {
-                toml::Value::Table(inner) => self.read_table(&name, inner, source)?,
-                value => {
-                    let key = self.keys.find(&name).ok_or_else(|| self.unknown_key(&name, source))?;
-                    self.put(key, Raw::Toml(value), source.clone());
-                }
+            match (value, self.keys.find(&name)) {
+                (toml::Value::Table(inner), _) => self.read_table(&name, inner, source, unknown),
+                (value, Some(key)) => self.put(key, Raw::Toml(value), source.clone()),
+                (_, None) => unknown.push(self.unknown_key(&name, source)),
             }
         }
-        Ok(())
     }
 
     pub(crate) fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {

@@ -84,6 +84,14 @@ impl<'a> Banner<'a> {
     }
 }
 
+/// URL at which a program on this machine reaches the server of a configuration; `None` for a port that is chosen at
+/// the start.
+pub(crate) fn local_url(config: &Config) -> Option<String> {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let address = config.http.addresses.first().filter(|address| address.port() != 0)?;
+    Some(format!("{scheme}://{}", reachable(*address)))
+}
+
 /// Address that a program on this machine can open: a wildcard address stands for loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {

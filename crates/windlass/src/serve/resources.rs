@@ -10,7 +10,7 @@ const DESCRIPTORS: u64 = 65_536;
 const DESCRIPTORS_OWN: u64 = 256;
 
 /// Raises the soft limit as far as possible and returns it. `None`: unlimited.
-pub(super) fn raise_descriptors() -> Option<u64> {
+pub(crate) fn raise_descriptors() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
     if current.is_some_and(|current| current < wanted) {
@@ -20,7 +20,7 @@ pub(super) fn raise_descriptors() -> Option<u64> {
 }
 
 /// Connections per port, for two ports, so that descriptors for files remain.
-pub(super) fn connections(asked: usize, descriptors: Option<u64>) -> usize {
+pub(crate) fn connections(asked: usize, descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return asked };
     let room = descriptors.saturating_sub(DESCRIPTORS_OWN).max(descriptors / 2) / 2;
     asked.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
@@ -28,13 +28,18 @@ pub(super) fn connections(asked: usize, descriptors: Option<u64>) -> usize {
 
 /// Memory for incoming requests: half of the memory available to the process.
 pub(super) fn memory_for_requests(asked: Option<u64>) -> u64 {
-    asked.or_else(|| memory(Path::new("/")).map(|bytes| bytes / 2)).unwrap_or(u64::MAX)
+    asked.or_else(|| memory_of("self").map(|bytes| bytes / 2)).unwrap_or(u64::MAX)
 }
 
-/// Smallest of the limits of this process's cgroups (v1 and v2) and the machine's memory. `root` is `/`
+/// Memory available to a process, given by its id or as `self`.
+pub(crate) fn memory_of(process: &str) -> Option<u64> {
+    memory(Path::new("/"), process)
+}
+
+/// Smallest of the limits of the process's cgroups (v1 and v2) and the machine's memory. `root` is `/`
 /// except in tests.
-fn memory(root: &Path) -> Option<u64> {
-    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+fn memory(root: &Path, process: &str) -> Option<u64> {
+    let groups = std::fs::read_to_string(root.join("proc").join(process).join("cgroup")).unwrap_or_default();
     let of_groups = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -78,7 +83,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        memory(root.path())
+        memory(root.path(), "self")
     }
 
     #[test]

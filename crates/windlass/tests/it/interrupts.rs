@@ -115,6 +115,16 @@ fn a_demo_that_keeps_serving_ends_with_ctrl_c() {
     demo.interrupt(false, 0);
 }
 
+#[test]
+fn a_development_server_ends_with_ctrl_c_and_leaves_nothing() {
+    for whole_group in [true, false] {
+        let dev = Started::new(&["dev", "--http", "127.0.0.1:0", "--set", "bedrock=off"]);
+        eventually("it serves", || dev.said().contains("Ctrl-C stops").then_some(()));
+        assert!(dev.folders().iter().any(|name| name.starts_with("windlass-dev-")), "{:?}", dev.folders());
+        dev.interrupt(whole_group, 0);
+    }
+}
+
 const ENDLESS: [&str; 7] = ["bench", "--jobs", "100000000", "--connections", "2", "--seconds", "600"];
 
 #[test]

@@ -65,13 +65,20 @@ impl StorePlace {
             ..Default::default()
         };
         let url = args.read()?.store;
-        match url.split_once(':') {
-            Some(("sqlite", path)) => Ok(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
-            _ => Err(Fault::usage(format!(
+        embedded(&url).ok_or_else(|| {
+            Fault::usage(format!(
                 "{} is not an embedded store; this command needs --store sqlite:PATH; use {instead}",
                 output::without_password(&url)
-            ))),
-        }
+            ))
+        })
+    }
+}
+
+/// Path of the database file of an embedded store.
+pub(crate) fn embedded(url: &str) -> Option<PathBuf> {
+    match url.split_once(':') {
+        Some(("sqlite", path)) => Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
+        _ => None,
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn run(args: MigrateArgs) -> Outcome {
 }
 
 fn say(args: &MigrateArgs, standing: &Standing) -> Outcome {
-    let Standing { version, newest, missing } = standing;
+    let Standing { version, newest, missing, .. } = standing;
     if args.json {
         return output::say_json(&json!({
             "version": if args.dry_run { version } else { newest }, "newest": newest, "steps": missing,
