@@ -93,7 +93,7 @@ fn no_dialect_reaches_a_store() {
 const UNSCOPED: [(&str, usize, &str); 6] = [
     ("bedrock/commands/mod.rs", 1, "counts requests of the tenant"),
     ("native/calls/history.rs", 2, "figures of the whole server, for callers who see all tenants"),
-    ("native/calls/metrics.rs", 1, "figures of the whole server, for callers who see all tenants"),
+    ("native/calls/metrics.rs", 2, "figures of the whole server, for callers who see all tenants"),
     (
         "sidejob/family.rs",
         2,
