@@ -85,7 +85,9 @@ fn spans_of_a_job_have_ids_of_their_own() {
 
 #[test]
 fn a_job_that_is_not_sampled_has_no_trace() {
-    for tags in [vec![], vec!["traceparent=".to_owned()], vec![format!("{TAG}{}", PARENT.replace("-01", "-00"))]] {
+    for tags in
+        [vec![], vec!["traceparent=".to_owned()], vec![format!("{TAG}{}", PARENT.replace("-01", "-00"))]]
+    {
         let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
         assert_eq!(JobTrace::of(&spec(&tags), id(1)), None, "{tags:?}");
     }

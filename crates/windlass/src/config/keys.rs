@@ -159,7 +159,12 @@ const KEYS: &[Key] = &[
         "share of the jobs pushed without a trace context for which the server begins a trace, from 0 to 1; a \
          context that comes with a job decides for itself",
     ),
-    key("otel.interval_s", whole(1, 86_400), "60", "interval of exporting metrics; traces are sent every 5 s or sooner"),
+    key(
+        "otel.interval_s",
+        whole(1, 86_400),
+        "60",
+        "interval of exporting metrics; traces are sent every 5 s or sooner",
+    ),
     key(
         "otel.ca",
         ValueKind::Text,

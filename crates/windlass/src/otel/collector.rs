@@ -48,7 +48,9 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn new(otel: &Otel) -> Result<Collector, String> {
         let tls = match otel.traces.is_https() {
-            true => Some(tls::config(otel.ca.as_deref(), "otel.ca").map_err(|why| format!("otel.ca: {why}"))?),
+            true => {
+                Some(tls::config(otel.ca.as_deref(), "otel.ca").map_err(|why| format!("otel.ca: {why}"))?)
+            }
             false => None,
         };
         // The operator has configured the address, so that any is allowed.
@@ -158,8 +160,10 @@ fn rejected(body: &[u8]) -> u64 {
 /// Status and beginning of the body, in one line.
 fn reason(status: u16, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SHOWN_CHARS_MAX).collect();
-    let word = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
+    let text: String =
+        text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(SHOWN_CHARS_MAX).collect();
+    let word =
+        StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
     format!("status {status} {word} {text}").trim_end().to_owned()
 }
 
@@ -174,7 +178,11 @@ mod tests {
             (200, "", Answer::Taken { rejected: 0 }),
             (200, "{}", Answer::Taken { rejected: 0 }),
             (202, "not json", Answer::Taken { rejected: 0 }),
-            (200, r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#, Answer::Taken { rejected: 3 }),
+            (
+                200,
+                r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"no"}}"#,
+                Answer::Taken { rejected: 3 },
+            ),
             (200, r#"{"partialSuccess":{"rejectedSpans":4}}"#, Answer::Taken { rejected: 4 }),
             (200, r#"{"partialSuccess":{}}"#, Answer::Taken { rejected: 0 }),
             (429, "", Answer::Later { after }),

@@ -78,7 +78,8 @@ pub(super) fn encode(resource: &Resource, families: &[Family], (start_ms, now_ms
     let metrics = families.iter().filter(|family| !family.series.is_empty());
     let metrics = metrics.map(|family| metric(family, &times)).collect();
     let scope_metrics = [ScopeMetrics { scope: resource.scope(), metrics }];
-    let request = Request { resource_metrics: [ResourceMetrics { resource: resource.json(), scope_metrics }] };
+    let request =
+        Request { resource_metrics: [ResourceMetrics { resource: resource.json(), scope_metrics }] };
     // Cannot fail: the keys are texts. Numbers that are not finite do not occur, and would become null.
     serde_json::to_vec(&request).unwrap_or_default()
 }

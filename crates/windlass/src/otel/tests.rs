@@ -44,7 +44,10 @@ fn a_span_has_hexadecimal_ids_and_times_as_strings() {
     assert_eq!((&push["spanId"], &push["parentSpanId"]), (&json!("0000000000000def"), &Value::Null));
     assert_eq!(push["startTimeUnixNano"], "1700000000001000000");
     assert_eq!(push["endTimeUnixNano"], "1700000000003000000");
-    assert_eq!((&push["name"], &push["kind"], &push["status"]), (&json!("push send"), &json!(4), &Value::Null));
+    assert_eq!(
+        (&push["name"], &push["kind"], &push["status"]),
+        (&json!("push send"), &json!(4), &Value::Null)
+    );
     assert_eq!(attribute(&push, "windlass.job.id"), &json!({"intValue": "7"}));
     assert_eq!(attribute(&push, "messaging.destination.name"), &json!({"stringValue": "mail"}));
     assert_eq!(attribute(&push, "windlass.job.attempt"), &Value::Null);
@@ -91,11 +94,19 @@ c_seconds_count{name="n"} 5
 #[test]
 fn a_page_is_read_back_into_numbers() {
     let families = parse(PAGE);
-    let names: Vec<(&str, Kind)> = families.iter().map(|family| (family.name.as_str(), family.kind)).collect();
-    let expected =
-        [("a_total", Kind::Counter), ("b_bytes", Kind::Gauge), ("c_seconds", Kind::Histogram), ("d_total", Kind::Counter)];
+    let names: Vec<(&str, Kind)> =
+        families.iter().map(|family| (family.name.as_str(), family.kind)).collect();
+    let expected = [
+        ("a_total", Kind::Counter),
+        ("b_bytes", Kind::Gauge),
+        ("c_seconds", Kind::Histogram),
+        ("d_total", Kind::Counter),
+    ];
     assert_eq!(names, expected);
-    assert_eq!((families[0].help.as_str(), &families[0].series[0].value), ("Some things.", &Reading::Number(3.0)));
+    assert_eq!(
+        (families[0].help.as_str(), &families[0].series[0].value),
+        ("Some things.", &Reading::Number(3.0))
+    );
     let labels: Vec<(&str, &str)> =
         families[1].series[0].labels.iter().map(|(label, text)| (label.as_str(), text.as_str())).collect();
     assert_eq!(labels, [("tenant", "x"), ("queue", "a\"} 1\nb\\")]);
@@ -116,10 +127,16 @@ fn metrics_keep_their_names_and_kinds() {
     let point = json!({"attributes": [], "startTimeUnixNano": "1000000000", "timeUnixNano": "2000000000", "asDouble": 3.0});
     let sum = json!({"dataPoints": [point], "aggregationTemporality": 2, "isMonotonic": true});
     assert_eq!(metrics[0], json!({"name": "a_total", "description": "Some things.", "sum": sum}));
-    assert_eq!((&metrics[1]["unit"], &metrics[1]["gauge"]["dataPoints"][0]["asDouble"]), (&json!("By"), &json!(2.5)));
+    assert_eq!(
+        (&metrics[1]["unit"], &metrics[1]["gauge"]["dataPoints"][0]["asDouble"]),
+        (&json!("By"), &json!(2.5))
+    );
     let histogram = &metrics[2]["histogram"]["dataPoints"][0];
     assert_eq!(histogram["bucketCounts"], json!(["1", "3", "1"]));
     assert_eq!(histogram["explicitBounds"], json!([0.5, 1.0]));
     assert_eq!((&histogram["count"], &histogram["sum"]), (&json!("5"), &json!(7.25)));
-    assert_eq!((&metrics[2]["unit"], &metrics[2]["histogram"]["aggregationTemporality"]), (&json!("s"), &json!(2)));
+    assert_eq!(
+        (&metrics[2]["unit"], &metrics[2]["histogram"]["aggregationTemporality"]),
+        (&json!("s"), &json!(2))
+    );
 }

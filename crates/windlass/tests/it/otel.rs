@@ -55,7 +55,8 @@ fn settle(server: &Server, job: &Value, mut outcome: Value) {
 
 /// Numbers in a received body, as read by the classes that are generated from OpenTelemetry's own description.
 fn read_by_protobuf(receiver: &Receiver) -> Value {
-    let lines: Vec<String> = receiver.all().iter().map(|one| format!("{} {}\n", one.path, one.body)).collect();
+    let lines: Vec<String> =
+        receiver.all().iter().map(|one| format!("{} {}\n", one.path, one.body)).collect();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/otlp.py");
     let mut parser = Command::new(python())
         .arg(script)
@@ -119,8 +120,20 @@ fn a_push_with_the_header_joins_its_trace_and_others_begin_one() {
     assert_eq!(spans.len(), 2, "the one that is not sampled is left out: {spans:#?}");
     assert_eq!(span(&spans, "push mail", None)["parentSpanId"], CLIENT_SPAN);
     let own = span(&spans, "push own", None);
-    let context = format!("traceparent=00-{}-{}-01", own["traceId"].as_str().unwrap(), own["spanId"].as_str().unwrap());
+    let context =
+        format!("traceparent=00-{}-{}-01", own["traceId"].as_str().unwrap(), own["spanId"].as_str().unwrap());
     assert_eq!((tag, &own["parentSpanId"]), (context, &Value::Null), "workers continue the trace");
+}
+
+#[test]
+fn a_push_to_the_journal_keeps_the_context_of_its_request() {
+    let server = Server::start(&["--set", "journal.native=true"]);
+    let header = format!("traceparent: {PARENT}\r\n");
+    let (status, _) =
+        request_with(server.http, "POST", "/api/v1/jobs", &header, r#"{"name":"mail"}"#).unwrap();
+    assert_eq!(status, 202);
+    let held = claim(&server, "mail");
+    assert_eq!(held["tags"], json!([format!("traceparent={PARENT}")]), "also without an exporter");
 }
 
 #[test]
@@ -149,11 +162,16 @@ fn metrics_are_those_of_the_page() {
     assert!(sent.iter().all(|one| one.head.contains("x-key: a secret\r\n")), "{:?}", sent[0].head);
     assert!(sent.iter().all(|one| one.head.contains("content-type: application/json\r\n")));
     let read = read_by_protobuf(&receiver);
-    let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let names: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(names.len() > 40, "{names:?}");
     for name in names {
         // Families without a series are not sent.
-        let has_series = page.lines().any(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}_count")));
+        let has_series = page.lines().any(|line| {
+            line.starts_with(&format!("{name}{{"))
+                || line.starts_with(&format!("{name} "))
+                || line.starts_with(&format!("{name}_count"))
+        });
         assert_eq!(!read["metrics"][name].is_null(), has_series, "{name}");
     }
     assert_eq!(read["metrics"]["windlass_pushed_total"], json!({"kind": "sum", "points": [[{}, 3.0]]}));
@@ -233,10 +251,16 @@ fn a_worker_of_jq_is_called_within_the_span_of_its_run() {
     let ask = json!({"name": "w", "url": worker.url(), "max_jobs": 1});
     assert_eq!(server.call("POST", "/jq/worker", Some(ask)).0, 201);
     server.call("POST", "/jq/job", Some(json!({"name": "j", "argument": {"a": 1}})));
-    let call = eventually("the worker is called", || worker.all().into_iter().find(|call| call.path.ends_with("/worker-job")));
+    let call = eventually("the worker is called", || {
+        worker.all().into_iter().find(|call| call.path.ends_with("/worker-job"))
+    });
     assert!(server.stop().success());
     let wait = span(&spans(&receiver), "wait j", Some("1"));
-    assert!(call.head.contains(&format!("traceparent: 00-{}-", wait["traceId"].as_str().unwrap())), "{}", call.head);
+    assert!(
+        call.head.contains(&format!("traceparent: 00-{}-", wait["traceId"].as_str().unwrap())),
+        "{}",
+        call.head
+    );
 }
 
 #[test]
@@ -249,12 +273,12 @@ fn a_collector_behind_tls_is_reached_with_its_certificate() {
     let server = exporting(&to, &["--set", &ca]);
     // A Windlass server has no such path; its answer shows that TLS worked.
     eventually("the answer is logged", || server.log().contains("status 404").then_some(()));
-    let ran = Ran::of(windlass().args(["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", "off"]).args([
-        "--set",
-        "otel.ca=/nonexistent.pem",
-        "--set",
-        "otel.endpoint=https://localhost:1",
-    ]));
+    let ran =
+        Ran::of(
+            windlass()
+                .args(["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", "off"])
+                .args(["--set", "otel.ca=/nonexistent.pem", "--set", "otel.endpoint=https://localhost:1"]),
+        );
     assert!(ran.code != 0 && ran.stderr.contains("otel.ca"), "{ran:?}");
 }
 

@@ -63,7 +63,8 @@ fn serve(stream: TcpStream, requests: &Mutex<Vec<Request>>, status: &dyn Fn(usiz
             requests.push(request);
             status(requests.len() - 1)
         };
-        let answer = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}");
+        let answer =
+            format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}");
         if writer.write_all(answer.as_bytes()).is_err() {
             return;
         }

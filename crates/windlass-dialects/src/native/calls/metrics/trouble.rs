@@ -15,7 +15,9 @@ pub(super) fn write(page: &mut Page, server: &Server, store_is_up: bool) {
     let dropped = meters.spans_dropped.get() as f64;
     let help = "Spans that were not exported because the queue was full or the collector did not take them.";
     page.single("windlass_otel_dropped_total", "counter", help, dropped);
-    let Some(disk) = server.data.as_ref().and_then(|folder| rustix::fs::statvfs(&**folder).ok()) else { return };
+    let Some(disk) = server.data.as_ref().and_then(|folder| rustix::fs::statvfs(&**folder).ok()) else {
+        return;
+    };
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize) as f64;
     let help = "Size of the file system with the data folder.";
     page.single("windlass_disk_bytes", "gauge", help, bytes(disk.f_blocks));
