@@ -72,7 +72,7 @@ fn spans_of_a_job_have_ids_of_their_own() {
     let trace = JobTrace::of(&traced, id(1)).unwrap();
     assert_eq!((trace.trace_id >> 96, trace.outer), (0x0af7_6519, Some(0xb7ad_6b71_6920_3331)));
     let other = JobTrace::of(&traced, id(2)).unwrap();
-    let ids = [trace, other].iter().flat_map(|trace| {
+    let ids = [trace, other].into_iter().flat_map(|trace| {
         let of = |token| [trace.wait_span(token), trace.run_span(token), trace.settle_span(token)];
         trace.push.into_iter().chain(of(65_536)).chain(of(65_537)).collect::<Vec<u64>>()
     });

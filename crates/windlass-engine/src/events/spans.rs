@@ -195,7 +195,7 @@ impl Inner {
         let (token, committed_at) = (lease.token.number(), self.now());
         let ended_at = after.map_or(committed_at, |job| job.progress.updated_at);
         let ended_at = ended_at.clamp(lease.granted_at, committed_at.max(lease.granted_at));
-        let of = (before.id, &before.spec);
+        let of = (before.id, &*before.spec);
         let ids = (trace.run_span(token), trace.push);
         let outcome = outcome.or(after.map(|job| job.state().name().as_str()));
         let run = JobSpan {

@@ -50,6 +50,9 @@ fn target(endpoint: &str, signal: &str) -> Result<Target, &'static str> {
     if endpoint.contains(['?', '#']) {
         return Err("must not have a query");
     }
+    if !endpoint.contains("://") {
+        return Err("does not start with http:// or https://");
+    }
     let url = format!("{}/v1/{signal}", endpoint.trim_end_matches('/'));
     Target::parse(&url).map_err(|why| match why {
         BadUrl::NotAUrl => "is not a URL",
@@ -119,7 +122,7 @@ mod tests {
             ("grpc://localhost:4317", Err("does not start with http:// or https://")),
             ("http://user:word@localhost", Err("must not contain a user name or password; use otel.headers")),
             ("http://localhost?x", Err("must not have a query")),
-            ("not a url", Err("is not a URL")),
+            ("http://not a url", Err("is not a URL")),
         ] {
             let path = target(endpoint, "traces").map(|target| target.path().to_string());
             assert_eq!(path, expected.map(str::to_owned), "{endpoint}");
