@@ -101,6 +101,7 @@ async fn metrics_can_be_parsed_and_tell_the_truth() {
 async fn figures_of_the_server_are_shown_while_its_store_is_away() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
     let server = TestServer::start_on(store, ServerOptions::default(), Arc::new(SystemClock)).await;
+    server.get("/healthz").await;
     faults.fail_next_call(faulty::Call::Read, 1_000, faulty::Kind::BeforeDoing);
     let text = server.get("/metrics").await.text();
     assert!(text.contains("windlass_store_up 0\n") && text.contains("windlass_pushed_total 0\n"), "{text}");

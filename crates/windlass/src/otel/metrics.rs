@@ -62,7 +62,7 @@ struct HistogramPoint<'a> {
     time_unix_nano: &'a str,
     count: String,
     sum: f64,
-    /// One more than the bounds.
+    /// Values of each bucket; the last one has no upper bound.
     bucket_counts: Vec<String>,
     explicit_bounds: Vec<f64>,
 }
