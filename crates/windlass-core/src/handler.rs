@@ -1,6 +1,7 @@
 //! Handlers: code that the server runs for one kind of jobs. The text of a handler, the batches in which its jobs are run,
 //! and the end of each job. Dialects make batches, runners run them.
 
+use crate::trace::TraceContext;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,6 +59,8 @@ pub struct BatchJob {
     pub attempt: u32,
     /// Payload without the terminating newline.
     pub payload: Bytes,
+    /// Context of its run, for a program that is called.
+    pub trace: Option<TraceContext>,
 }
 
 /// End of the next job of a batch with its index; `None` after the last.

@@ -18,6 +18,7 @@
 //! | [`repeat`], [`turn`] | next run of a repeating job; its turns and their outcomes |
 //! | [`history`] | job log and history of outside actions |
 //! | [`ports`] | values that flow between long-lived jobs |
+//! | [`trace`] | trace context of a job, and the ids of the spans about it |
 //! | [`names`], [`time`] | validated names; timestamps |
 
 pub mod actions;
@@ -42,6 +43,7 @@ pub mod state;
 pub mod state_word;
 pub mod steps;
 pub mod time;
+pub mod trace;
 pub mod transition;
 pub mod turn;
 pub mod unique;

@@ -18,7 +18,7 @@ use axum::response::Response;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -131,6 +131,8 @@ pub struct Context {
     pub dialect_ports: Arc<[(&'static str, SocketAddr)]>,
     /// Kind of the store, shown in the statistics.
     pub store: Arc<str>,
+    /// Folder whose disk space is shown in the metrics.
+    pub data: Option<Arc<Path>>,
     pub version: &'static str,
     pub started: Instant,
     pub http_meters: Arc<HttpMeters>,

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use windlass_core::Tenant;
+use windlass_core::trace::TraceContext;
 use windlass_engine::quota::Share;
 use windlass_engine::{Engine, EngineError};
 
@@ -317,6 +318,11 @@ pub fn status_of(error: &EngineError) -> StatusCode {
     status
 }
 
+/// Trace in which the request was made.
+fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    TraceContext::parse(headers.get("traceparent")?.to_str().ok()?)
+}
+
 impl Call {
     pub(crate) fn new(
         server: Arc<Server>,
@@ -330,7 +336,7 @@ impl Call {
         let arriving = Arriving::new(server.budget.clone());
         let body_bytes_max = route.body_bytes_max.min(server.limits.body_bytes_max);
         let (body, weight) = (Mutex::new(body), Weight::default());
-        let engine = caller.engine(&server.engine);
+        let engine = caller.engine(&server.engine).in_trace(trace_context(&parts.headers));
         Call {
             server,
             caller,

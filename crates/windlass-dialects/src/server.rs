@@ -48,6 +48,7 @@ pub struct ServerOptions {
     pub hide_payloads: bool,
     pub store_is_away: bool,
     pub store: String,
+    pub data: Option<PathBuf>,
     pub version: &'static str,
 }
 
@@ -72,6 +73,7 @@ impl Default for ServerOptions {
             hide_payloads: false,
             store_is_away: false,
             store: String::new(),
+            data: None,
             version: env!("CARGO_PKG_VERSION"),
         }
     }
@@ -197,6 +199,7 @@ impl Started {
             quit: options.quit,
             dialect_ports: ports.addresses()?.into(),
             store: options.store.into(),
+            data: options.data.map(Into::into),
             version: options.version,
             started: Instant::now(),
             http_meters: Arc::default(),
@@ -217,6 +220,10 @@ impl Started {
         tasks.ingest = Some(ingest.abort_handle());
         let server = Arc::new(Server { context, running });
         Ok(Started { server, ports, tls, extra, phase, ingest, stop_ingest, _tasks: tasks })
+    }
+
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
     }
 
     /// Serves until `shutdown` is done, then answers accepted requests and closes.

@@ -24,6 +24,8 @@ pub enum ValueKind {
         max: i64,
     },
     Switch,
+    /// Number from 0 to 1.
+    Share,
     /// Keep time: a duration such as `7d`, `0` or `forever`.
     KeepTime,
     /// List of texts; in the environment and with `--set` separated by commas.
@@ -72,6 +74,11 @@ pub fn parse_keep(text: &str) -> Option<KeepFor> {
             ms => Some(KeepFor::Ms(ms)),
         },
     }
+}
+
+/// Parses a number from 0 to 1.
+pub fn parse_share(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share))
 }
 
 /// Invalid configuration, with a message for its author.
@@ -158,6 +165,10 @@ impl Values {
 
     pub fn keep(&self, name: &str) -> KeepFor {
         parse_keep(self.text(name)).unwrap_or(KeepFor::Ever)
+    }
+
+    pub fn share(&self, name: &str) -> f64 {
+        parse_share(self.text(name)).unwrap_or(0.0)
     }
 
     pub fn switch(&self, name: &str) -> bool {

@@ -9,6 +9,7 @@ use crate::events::feed::{Feed, FeedEvent};
 use crate::events::meters::Meters;
 use crate::events::other_servers;
 use crate::events::ready_notifier::ReadyNotifier;
+use crate::events::spans::Spans;
 use crate::random::Random;
 use crate::shutdown::{InFlight, Shutdown};
 use crate::tables::family_locks::FamilyLocks;
@@ -28,10 +29,11 @@ use crate::verbs::{Options, Waited};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
+use windlass_core::trace::TraceContext;
 use windlass_core::{Job, JobId, Name, Payload, Queue, Scope, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict, WaitingName};
 
@@ -50,6 +52,8 @@ pub struct Engine {
     pub(crate) is_exempt: bool,
     /// Jobs that this handle may access.
     pub(crate) scope: Scope,
+    /// Trace of the pushes.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 pub(crate) struct Inner {
@@ -68,6 +72,7 @@ pub(crate) struct Inner {
     pub(crate) family_locks: FamilyLocks,
     pub(crate) job_queues: JobQueues,
     pub(crate) feed: Feed,
+    pub(crate) spans: OnceLock<Spans>,
     pub(crate) meters: Meters,
     pub(crate) shutdown: Shutdown,
     /// Locked while due jobs are processed.
@@ -110,6 +115,7 @@ impl Engine {
             family_locks: FamilyLocks::new(),
             job_queues: JobQueues::default(),
             feed: Feed::new(),
+            spans: OnceLock::new(),
             meters,
             shutdown: Shutdown::default(),
             stepping: tokio::sync::Mutex::default(),
@@ -127,7 +133,7 @@ impl Engine {
         }
         tokio::spawn(wall_clock::watch(inner.clock.clone(), Arc::downgrade(&inner)));
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
-        let engine = Engine { inner, who: None, is_exempt: false, scope: Scope::default() };
+        let engine = Engine { inner, who: None, is_exempt: false, scope: Scope::default(), trace: None };
         engine.load_quotas().await?;
         engine.load_queue_settings().await?;
         Ok(engine)
@@ -461,12 +467,13 @@ impl Inner {
         if let Some(step) = steps.first_mut() {
             step.settings.extend(self.calendar.note_time(now));
         }
-        self.store.commit(steps, now).await.map_err(|error| self.query_due_if_unknown(error))
+        self.store.commit(steps, now).await.map_err(|error| self.note_store_error(error))
     }
 
-    /// After an unknown outcome the store may contain deadlines that are not planned here: the scheduler has
-    /// to query it.
-    pub(crate) fn query_due_if_unknown(&self, error: StoreError) -> StoreError {
+    /// Counts an error. After an unknown outcome the store may contain deadlines that are not planned here: the
+    /// scheduler has to query it.
+    pub(crate) fn note_store_error(&self, error: StoreError) -> StoreError {
+        self.meters.store_errors.count(&error);
         if matches!(error, StoreError::Unknown(_)) {
             self.timers.plan(self.now());
         }

@@ -12,7 +12,7 @@
 //! | `transaction/` | changes of existing jobs: [`Transaction`], and the loops that decide and commit |
 //! | `tables/` | in-memory tables: waiting claims, leases, timers, family locks, callers waiting for a job to settle |
 //! | `tenants/` | scopes of handles, limits, quotas |
-//! | `events/` | effects of a commit: notifications of waiting claims, the event feed, metrics |
+//! | `events/` | effects of a commit: notifications of waiting claims, the event feed, metrics, spans |
 //! | `time/` | clocks, and the scheduler |
 //! | `random.rs` | the only source of random numbers |
 //! | `shutdown.rs`, `detached.rs` | calls in flight during a shutdown; work that outlives its caller |
@@ -29,7 +29,7 @@ mod time;
 mod transaction;
 pub mod verbs;
 
-pub use events::{feed, job_meters, meters};
+pub use events::{feed, job_meters, meters, spans};
 pub use tenants::quota;
 pub use time::clock;
 

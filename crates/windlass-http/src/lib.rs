@@ -1,4 +1,5 @@
-//! Outgoing HTTP calls of the server: to workers that jobs are pushed to, and to the URLs of http handlers.
+//! Outgoing HTTP calls of the server: to workers that jobs are pushed to, to the URLs of http handlers, and to a
+//! collector of traces and metrics.
 //!
 //! | module | content |
 //! |---|---|

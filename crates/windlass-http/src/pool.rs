@@ -215,6 +215,10 @@ impl Call<'_> {
         self.response.status().as_u16()
     }
 
+    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
+        self.response.headers().get(name)
+    }
+
     pub fn body(&mut self) -> &mut Incoming {
         self.response.body_mut()
     }

@@ -139,6 +139,7 @@ async fn run(handlers: &Handlers, handler: &Arc<Handler>, load: Load) {
 fn batch_of(size: usize, handler: &Arc<Handler>) -> Batch<Handler> {
     let payload = Bytes::from_static(b"{\"user\":12345,\"mail\":\"somebody@example.org\"}");
     let job = |number| BatchJob {
+        trace: None,
         id: format!("Q7TzzMq-vm-aHav-{number:03}"),
         attempt: 1,
         payload: payload.clone(),

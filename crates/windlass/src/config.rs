@@ -5,6 +5,7 @@ mod flags;
 mod handlers;
 pub(crate) mod keys;
 mod limits;
+mod otel;
 pub(crate) mod template;
 mod written;
 
@@ -13,6 +14,7 @@ mod tests;
 
 pub(crate) use handlers::{HandlerConfig, HandlerNetwork};
 pub(crate) use limits::Limits;
+pub(crate) use otel::Otel;
 pub(crate) use written::{Raw, Written};
 
 pub(crate) use windlass_dialects::settings::{BadConfig, Bind, Effective, Value, ValueSource};
@@ -205,6 +207,8 @@ pub(crate) struct Config {
     pub limits: Limits,
     pub blob_bytes_max: u64,
     pub metric_names_max: usize,
+    /// Export to a collector; `None`: none.
+    pub otel: Option<Otel>,
     pub audit: Audit,
     pub dialects: Dialects,
     pub settings: DialectSettings,
@@ -261,6 +265,7 @@ impl Config {
             limits: Limits::from_values(&found),
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             metric_names_max: found.count("metrics.series_max"),
+            otel: Otel::from_values(&found)?,
             audit: Audit {
                 entries_max: found.count("audit.entries_max") as u64,
                 keep_ms: found.whole("audit.keep_days").saturating_mul(86_400_000),
@@ -359,6 +364,10 @@ fn understood(kind: ValueKind, raw: &Raw) -> Result<Value, String> {
             Some(_) => Ok(Value::Text(text.to_string())),
             None => Err(wanted(kind)),
         },
+        (ValueKind::Share, Raw::Toml(number @ (toml::Value::Float(_) | toml::Value::Integer(_))), _) => {
+            share(number.to_string())
+        }
+        (ValueKind::Share, _, Some(text)) => share(text.to_string()),
         (ValueKind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
         (ValueKind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
         (ValueKind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
@@ -371,6 +380,10 @@ fn understood(kind: ValueKind, raw: &Raw) -> Result<Value, String> {
     }
 }
 
+fn share(text: String) -> Result<Value, String> {
+    settings::parse_share(&text).map(|_| Value::Text(text)).ok_or_else(|| wanted(ValueKind::Share))
+}
+
 fn wanted(kind: ValueKind) -> String {
     match kind {
         ValueKind::Text => "a string".to_string(),
@@ -378,6 +391,7 @@ fn wanted(kind: ValueKind) -> String {
         ValueKind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
         ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
         ValueKind::Whole { min, max } => format!("a whole number from {min} to {max}"),
+        ValueKind::Share => "a number from 0 to 1".to_string(),
         ValueKind::KeepTime => "a duration such as 7d, 0 or \"forever\"".to_string(),
         ValueKind::Switch => "true or false".to_string(),
         ValueKind::List => "a list of strings: \"one, two\" or [\"one\", \"two\"]".to_string(),

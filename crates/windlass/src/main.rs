@@ -7,6 +7,7 @@ mod discovery;
 mod fault;
 mod handlers;
 mod human_time;
+mod otel;
 mod output;
 mod serve;
 mod telemetry;

@@ -17,6 +17,7 @@ use crate::config::{Config, ConfigArgs};
 use crate::discovery::{self, Announcement};
 use crate::fault::{Fault, Outcome};
 use crate::handlers::LocalHandlers;
+use crate::otel::Exporter;
 use crate::telemetry;
 use away::{NotOpened, Waited};
 use clap::Args;
@@ -175,6 +176,7 @@ pub(crate) struct Server {
     /// Background tasks, aborted with the server.
     _tasks: JoinSet<()>,
     announcement: Option<Announcement>,
+    exporter: Option<Exporter>,
     runners: runners::Runners,
     /// Notified when an authorized client requests shutdown.
     quit: Arc<Notify>,
@@ -226,13 +228,25 @@ impl Server {
         };
         let started = Started::new(engine.clone(), options, ports).await;
         let started = started.map_err(|error| Fault::failed(error.to_string()))?;
+        let exporter = Exporter::start(config, started.server())?;
         let (stop, stopping) = watch::channel(false);
         let mut serving = JoinSet::new();
         serving.spawn(started.serve(wait_for_stop(stopping)));
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
         let shutdown = config.shutdown;
-        Ok(Server { listening, engine, stop, serving, _tasks: tasks, announcement, runners, quit, shutdown })
+        Ok(Server {
+            listening,
+            engine,
+            stop,
+            serving,
+            _tasks: tasks,
+            announcement,
+            exporter,
+            runners,
+            quit,
+            shutdown,
+        })
     }
 
     /// Resolves only if the listeners end by themselves, which is an error.
@@ -258,6 +272,9 @@ impl Server {
         }
         self.stop.send_replace(true);
         tokio::join!(self.serving.join_next(), self.runners.stop(self.shutdown));
+        if let Some(mut exporter) = self.exporter.take() {
+            exporter.flush().await;
+        }
         self.engine.shutdown().await;
     }
 }
@@ -316,6 +333,7 @@ fn options(config: &Config) -> Outcome<ServerOptions> {
         audit_file: config.audit.file.clone(),
         hide_payloads: config.hide_payloads,
         store: config.store.split(':').next().unwrap_or_default().to_string(),
+        data: config.data.exists().then(|| config.data.clone()),
         version: env!("CARGO_PKG_VERSION"),
         ..ServerOptions::default()
     })

@@ -232,8 +232,8 @@ impl TenantDispatcher {
     /// since the timeout counts from the worker's answer.
     async fn ask(&self, parcel: &Parcel) -> Result<Answer, String> {
         let Parcel { job, connection, .. } = parcel;
-        let mut asking =
-            std::pin::pin!(tokio::time::timeout(ANSWER_WITHIN, connection.post(views::worker_job(job))));
+        let post = connection.post(views::worker_job(job), self.engine.trace_within(job));
+        let mut asking = std::pin::pin!(tokio::time::timeout(ANSWER_WITHIN, post));
         let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(DELIVERY_LEASE_MS_MIN);
         if timeout_ms < DELIVERY_LEASE_MS_MIN
             && let Some(lease) = job.state().lease()

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use std::sync::Arc;
 use windlass_core::Tenant;
+use windlass_core::trace::TraceContext;
 use windlass_http::{Allowed, BadUrl, CallError, Pool, Signer, Target};
 
 /// Most connections to one worker. It answers as soon as it has accepted a job, so a few carry many jobs.
@@ -82,9 +83,9 @@ impl WorkerConnection {
     }
 
     /// Calls the worker. After an error the job may have arrived all the same.
-    pub(super) async fn post(&self, body: Bytes) -> Result<Answer, String> {
+    pub(super) async fn post(&self, body: Bytes, trace: Option<TraceContext>) -> Result<Answer, String> {
         let _slot = self.pool.slot().await;
-        let call = self.pool.send(self.request(body)).await;
+        let call = self.pool.send(self.request(body, trace)).await;
         let call = call.map_err(|error| in_words(&error, self.pool.allowed()))?;
         let status = call.status();
         // A connection with an unread rest of an answer is not reused.
@@ -92,10 +93,14 @@ impl WorkerConnection {
         Ok(Answer { status, body })
     }
 
-    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, body: Bytes, trace: Option<TraceContext>) -> Request<Full<Bytes>> {
         let mut request = self.pool.request(body, "application/msgpack");
         if let Some(worker) = &self.worker {
             request.headers_mut().insert("worker-id", worker.clone());
+        }
+        let trace = trace.and_then(|context| HeaderValue::from_str(&context.to_string()).ok());
+        if let Some(trace) = trace {
+            request.headers_mut().insert("traceparent", trace);
         }
         request
     }

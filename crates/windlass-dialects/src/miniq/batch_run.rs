@@ -14,7 +14,7 @@ use windlass_core::event::RetryWish;
 use windlass_core::retry::TIMED_OUT;
 use windlass_core::{Event, Holder, Job, JobId, Name, StateWord, Tenant, Token};
 use windlass_engine::journal::ids;
-use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, RunTime, Settled};
+use windlass_engine::{Engine, EngineError, Extend, JobEvent, LogEntry, RunTime, Settled};
 
 /// Outcomes that arrive within this time are settled together.
 const GATHER: Duration = Duration::from_millis(10);
@@ -84,7 +84,7 @@ pub(super) fn start(
     let next = begun.as_ref().and_then(|(version, _)| version.handler.next().map(str::to_owned));
     let run = begun.map(|(version, booking)| {
         let run_time = state.engine.begin_run(&client);
-        (booking.start(batch(&client, &jobtype, version, &jobs)), run_time)
+        (booking.start(batch(&state.engine, (&client, &jobtype), version, &jobs)), run_time)
     });
     let its = Arc::clone(state);
     state.spawn(async move {
@@ -104,11 +104,17 @@ pub(super) fn start(
     });
 }
 
-fn batch(client: &Tenant, jobtype: &Name, version: handlers::Version, jobs: &[Arc<Job>]) -> Batch {
+fn batch(
+    engine: &Engine,
+    (client, jobtype): (&Tenant, &Name),
+    version: handlers::Version,
+    jobs: &[Arc<Job>],
+) -> Batch {
     let job = |job: &Arc<Job>| BatchJob {
         id: commands::job_id(job),
         attempt: job.progress.attempts,
         payload: Bytes::from_owner(Arc::clone(&job.spec.payload.bytes)),
+        trace: engine.trace_within(job),
     };
     Batch {
         client: client.to_string(),

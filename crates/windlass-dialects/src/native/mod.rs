@@ -34,6 +34,7 @@ use crate::dialect::{Context, Dialect, Running, Soon, Starting};
 use crate::ingest::Reader;
 use crate::ingest::pushes::PushReader;
 use crate::route::{Refusal, Route};
+use crate::server::Server;
 use crate::settings::{BadConfig, DialectSettings, Key, SECONDS, Values};
 use axum::response::Response;
 use deleted::Deleted;
@@ -43,7 +44,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use windlass_core::{Keep, Timestamp};
-use windlass_engine::Engine;
+use windlass_engine::{Engine, EngineError};
+
+/// Metrics of the whole server in the Prometheus text format, as `GET /metrics` shows them to an admin.
+pub async fn metrics_page(server: &Arc<Server>) -> Result<String, EngineError> {
+    calls::metrics::whole_page(server).await
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Native;

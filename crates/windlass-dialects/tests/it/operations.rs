@@ -3,6 +3,11 @@
 use crate::stores::{Kind, repeat_on};
 use crate::support::TestServer;
 use serde_json::json;
+use std::sync::Arc;
+use windlass_dialects::ServerOptions;
+use windlass_engine::SystemClock;
+use windlass_store::faulty::{self, FaultyStore};
+use windlass_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn a_paused_queue_hands_out_nothing() {
@@ -90,6 +95,19 @@ async fn metrics_can_be_parsed_and_tell_the_truth() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line} in {text}");
     }
+}
+
+#[tokio::test]
+async fn figures_of_the_server_are_shown_while_its_store_is_away() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let server = TestServer::start_on(store, ServerOptions::default(), Arc::new(SystemClock)).await;
+    server.get("/healthz").await;
+    faults.fail_next_call(faulty::Call::Read, 1_000, faulty::Kind::BeforeDoing);
+    let text = server.get("/metrics").await.text();
+    assert!(text.contains("windlass_store_up 0\n") && text.contains("windlass_pushed_total 0\n"), "{text}");
+    faults.clear();
+    let text = server.get("/metrics").await.text();
+    assert!(text.contains("windlass_store_up 1\n"), "{text}");
 }
 
 #[tokio::test]

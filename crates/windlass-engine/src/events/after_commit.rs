@@ -93,6 +93,7 @@ impl Inner {
             self.limits.refund(&*self.store, &moved.before, self.now());
         }
         self.count(event, moved);
+        self.record_end(event, moved);
         if !self.settle_waiters.is_empty() {
             self.report_to_watchers(event, moved);
         }
@@ -110,6 +111,7 @@ impl Inner {
     }
 
     fn report_family_change(&self, change: &Change) {
+        self.record_family_end(change);
         let (before, now) = (&change.before, self.now());
         let is_ready = |job: &Job| job.state().name() == StateName::Ready;
         let (kind, state) = match &change.after {

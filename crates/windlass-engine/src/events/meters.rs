@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_core::turn::TurnOutcome;
 use windlass_core::{Queue, Tenant};
+use windlass_store::StoreError;
 use windlass_store::meters::Histogram;
 
 /// Counter that never decreases.
@@ -80,6 +81,31 @@ impl TurnMeters {
     }
 }
 
+/// Writes and claims that the store did not carry out, by the kind of error.
+#[derive(Debug, Default)]
+pub struct StoreErrorMeters([Counter; STORE_ERRORS.len()]);
+
+/// Kinds of errors, in the order of the counters.
+const STORE_ERRORS: [&str; 4] = ["full", "unavailable", "outcome_unknown", "damaged"];
+
+impl StoreErrorMeters {
+    pub(crate) fn count(&self, error: &StoreError) {
+        let kind = match error {
+            StoreError::Full(_) => 0,
+            StoreError::Unavailable(_) => 1,
+            StoreError::Unknown(_) => 2,
+            StoreError::Corrupt(_) => 3,
+            StoreError::Open(_) | StoreError::Closed | StoreError::Unsupported(_) => return,
+        };
+        self.0[kind].add(1);
+    }
+
+    /// Kind and number of errors.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        STORE_ERRORS.into_iter().zip(self.0.iter().map(Counter::get))
+    }
+}
+
 #[derive(Debug)]
 pub struct Meters {
     pub pushed: Counter,
@@ -97,6 +123,9 @@ pub struct Meters {
     pub expired: Counter,
     /// Commits repeated because of a concurrent change.
     pub stale: Counter,
+    pub store_errors: StoreErrorMeters,
+    /// Spans that were not exported: the queue was full, or the collector did not take them.
+    pub spans_dropped: Counter,
     pub turns: TurnMeters,
     /// Time from when a job could run until it was claimed.
     pub pickup_us: Histogram,
@@ -119,6 +148,8 @@ impl Meters {
             released: Counter::default(),
             expired: Counter::default(),
             stale: Counter::default(),
+            store_errors: StoreErrorMeters::default(),
+            spans_dropped: Counter::default(),
             turns: TurnMeters::default(),
             pickup_us: Histogram::of_times(),
             run_us: Histogram::of_times(),

@@ -5,7 +5,7 @@ use crate::error::EngineError;
 use crate::time::clock::Clock;
 use crate::verbs::Waited;
 use std::sync::{Arc, Weak};
-use windlass_core::{JobId, Tenant};
+use windlass_core::{JobId, Scope, Tenant};
 
 /// Interval of reading the limits, quotas and settings of queues set at other servers. They are small queries.
 const LIMITS_EVERY_MS: u64 = 1_000;
@@ -23,7 +23,7 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
         }
         drop(in_flight);
         let engine =
-            Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
+            Engine { inner: engine, who: None, is_exempt: false, scope: Scope::default(), trace: None };
         if let Err(error) = engine.load_quotas().await {
             tracing::warn!(%error, "cannot read quotas set on other servers; retrying");
         }

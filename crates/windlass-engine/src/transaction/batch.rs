@@ -345,7 +345,7 @@ impl<'a> EventBatch<'a> {
     fn report_written(&mut self, groups: Vec<Group>, changes: &[Change]) {
         self.wrote_something |= !changes.is_empty();
         self.engine.after_commit(changes, self.committed_at);
-        if self.engine.feed.has_listeners() {
+        if self.engine.has_observers() {
             let asked: FxHashSet<JobId> = self.events.iter().map(|event| event.id).collect();
             self.engine.report_family_changes(changes, &asked);
         }

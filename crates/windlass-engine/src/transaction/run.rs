@@ -318,7 +318,7 @@ async fn write(
     }
     in_flight.after_commit(&changes, now);
     let asked: FxHashSet<JobId> = applied.iter().map(|(_, moved)| moved.before.id).collect();
-    if in_flight.feed.has_listeners() {
+    if in_flight.has_observers() {
         in_flight.report_family_changes(&changes, &asked);
     }
     applied.iter().for_each(|(event, moved)| in_flight.report_event(event, moved));

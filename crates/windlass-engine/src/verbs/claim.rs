@@ -4,6 +4,7 @@ use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::events::feed::FeedKind;
 use crate::events::ready_notifier::Waiter;
+use crate::events::spans::waited_since;
 use crate::shutdown::InFlight;
 use crate::tables::waiting::LookAgain;
 use crate::verbs::{Claim, JobEvent};
@@ -201,7 +202,7 @@ impl Inner {
         let now = self.now();
         let (seed, gate) = (self.random.next_u64(), self.limits.gate(&ask.tenant));
         let ask = ClaimAsk { seed, gate, limit, ..ask.clone() };
-        let jobs = self.store.claim(ask, now).await.map_err(|error| self.query_due_if_unknown(error))?;
+        let jobs = self.store.claim(ask, now).await.map_err(|error| self.note_store_error(error))?;
         if !jobs.is_empty() {
             self.calendar.note_claim();
         }
@@ -220,6 +221,7 @@ impl Inner {
 
     fn count_and_publish(&self, jobs: &[Arc<Job>]) {
         self.meters.claimed.add(jobs.len());
+        self.record_claims(jobs);
         if let Some(first) = jobs.first() {
             // All jobs of a claim belong to one tenant.
             let queues = jobs.iter().map(|job| &job.spec.queue);
@@ -239,9 +241,8 @@ impl Inner {
             let series = by_name.of(&job.spec.queue, &job.spec.name);
             series.claimed.add(1);
             let Some(lease) = job.state().lease() else { continue };
-            // A parent that runs again keeps the due time of its last run, so its waiting time is unknown.
-            if job.progress.prior_start != Some(job.progress.due_at) {
-                let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
+            if let Some(since) = waited_since(job) {
+                let waited_ms = lease.granted_at.since_ms(since);
                 let waited_us = waited_ms.unsigned_abs().saturating_mul(1_000);
                 self.meters.pickup_us.record(waited_us);
                 series.wait_us.record(waited_us);

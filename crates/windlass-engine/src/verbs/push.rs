@@ -43,7 +43,7 @@ impl Engine {
     async fn push_with(
         &self,
         tenant: &Tenant,
-        jobs: Vec<Push>,
+        mut jobs: Vec<Push>,
         setting: Option<Setting>,
     ) -> Result<Vec<Pushed>, EngineError> {
         let in_flight = self.inner.enter()?;
@@ -51,6 +51,7 @@ impl Engine {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
+        self.add_trace_tags(&mut jobs);
         let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
         if self.is_exempt {
             let pushed = self.push_admitted(in_flight, tenant, jobs, setting, None).await?;
@@ -254,6 +255,7 @@ impl Inner {
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
         let mut by_name = self.meters.jobs.in_batch(tenant);
         came.for_each(|(_, (queue, name))| by_name.of(queue, name).pushed.add(1));
+        self.record_pushes(pushed, &after.specs, now);
         if self.feed.has_listeners() {
             for ((pushed, spec), state) in pushed.iter().zip(&after.specs).zip(&after.states) {
                 if let Pushed::New(id) = pushed {
@@ -279,8 +281,9 @@ struct BatchFacts {
 
 impl BatchFacts {
     fn of(engine: &Inner, batch: &[NewJob], now: Timestamp) -> BatchFacts {
-        let are_asked_for =
-            engine.feed.has_listeners() || batch.iter().any(|new| new.spec.unique().is_some());
+        let are_asked_for = engine.feed.has_listeners()
+            || engine.has_spans()
+            || batch.iter().any(|new| new.spec.unique().is_some());
         BatchFacts {
             next_start: batch.iter().map(|new| new.run_at).filter(|run_at| *run_at > now).min(),
             specs: if are_asked_for {

@@ -16,6 +16,7 @@ mod postgres;
 mod postgres_server;
 mod races;
 mod several;
+mod spans;
 mod steps;
 mod time;
 mod trail;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use windlass_core::handler::{Ended, NoRoom};
+use windlass_core::handler::{BatchJob, Ended, NoRoom};
 use windlass_http::{BadUrl, CallError, Pool, Slot, Target};
 
 /// Concurrent connections per handler URL, as in miniq.
@@ -212,6 +212,14 @@ fn request(drive: &Drive, pool: &Pool, body: Bytes) -> Request<Full<Bytes>> {
     request
 }
 
+/// Adds the trace context of a run.
+fn add_trace(request: &mut Request<Full<Bytes>>, job: &BatchJob) {
+    let value = job.trace.and_then(|context| HeaderValue::from_str(&context.to_string()).ok());
+    if let Some(value) = value {
+        request.headers_mut().insert("traceparent", value);
+    }
+}
+
 /// Sends one request per job, limited by the number of connections.
 async fn post_each(drive: &mut Drive, reserved: Reserved) {
     let Reserved { pool, mut slots } = reserved;
@@ -275,6 +283,7 @@ fn post_one(
         request.headers_mut().insert("windlass-job-id", id);
     }
     request.headers_mut().insert("windlass-attempt", HeaderValue::from(job.attempt));
+    add_trace(&mut request, job);
     let (inner, limits) = (drive.inner.clone(), call_limits(drive, drive.time_limit()));
     async move {
         let slot = slot(&pool, reserved).await;
@@ -306,7 +315,11 @@ async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
     }
     let limits = call_limits(drive, drive.whole_time_limit(pending.len()));
     let (pool, kept) = (reserved.pool, reserved.slots.pop());
-    let request = request(drive, &pool, drive.lines(&pending).into());
+    let mut request = request(drive, &pool, drive.lines(&pending).into());
+    // A request has one context: that of its job if it is alone.
+    if let [only] = pending[..] {
+        add_trace(&mut request, &drive.batch.jobs[only]);
+    }
     let mut began = Instant::now();
     let post = async {
         let _slot = slot(&pool, kept).await;

@@ -252,7 +252,7 @@ async fn bytes_that_are_no_text_arrive_as_they_are() {
     let rig = Rig::new();
     for words in [&PYTHON, &NODE, &PHP] {
         let payload = Bytes::from_static(b"\xff\xfe\0\x80 x");
-        let jobs = vec![BatchJob { id: "1".to_owned(), attempt: 1, payload: payload.clone() }];
+        let jobs = vec![BatchJob { id: "1".to_owned(), attempt: 1, payload: payload.clone(), trace: None }];
         let handler = Arc::new(handler(words.lang, words.bytes));
         let batch = Batch { client: "a".into(), jobtype: "b".into(), version: "1".into(), handler, jobs };
         let told = crate::rig::outcomes(&mut rig.handlers.start(batch), 1).await;

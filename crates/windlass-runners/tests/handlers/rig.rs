@@ -178,6 +178,7 @@ pub fn new_jobs(outcome: &Report) -> Vec<String> {
 
 pub fn batch(client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Batch<Handler> {
     let job = |(index, payload): (usize, &&str)| BatchJob {
+        trace: None,
         id: format!("id-{index}"),
         attempt: 1,
         payload: Bytes::copy_from_slice(payload.as_bytes()),

@@ -133,6 +133,46 @@ const KEYS: &[Key] = &[
         "job names, each in its queue, with metrics of their own; further ones are counted together as `other`",
     ),
     key(
+        "otel.endpoint",
+        ValueKind::Text,
+        "",
+        "URL of an OpenTelemetry collector (OTLP over HTTP, usually port 4318) to which traces and metrics are \
+         exported; empty: none (also the variable OTEL_EXPORTER_OTLP_ENDPOINT)",
+    ),
+    secret(
+        "otel.headers",
+        ValueKind::List,
+        "",
+        "headers of the requests to the collector, each as NAME=VALUE with percent-encoded values (also \
+         OTEL_EXPORTER_OTLP_HEADERS)",
+    ),
+    key(
+        "otel.service_name",
+        ValueKind::Text,
+        "windlass",
+        "name of this service in traces and metrics (also OTEL_SERVICE_NAME)",
+    ),
+    key(
+        "otel.sample",
+        ValueKind::Share,
+        "1",
+        "share of the jobs pushed without a trace context for which the server begins a trace, from 0 to 1; a \
+         context that comes with a job decides for itself",
+    ),
+    key(
+        "otel.interval_s",
+        whole(1, 86_400),
+        "60",
+        "interval of exporting metrics; traces are sent every 5 s or sooner",
+    ),
+    key(
+        "otel.ca",
+        ValueKind::Text,
+        "",
+        "PEM file with CA certificates to trust for an https collector; default: those of the system (also \
+         OTEL_EXPORTER_OTLP_CERTIFICATE)",
+    ),
+    key(
         "audit.entries_max",
         whole(0, 1_000_000),
         "10000",
@@ -206,6 +246,14 @@ const KEYS: &[Key] = &[
 
 /// Alias of a key: TOML cannot hold `store = "…"` beside `[store] schema = "…"`.
 const STORE_ALIAS: (&str, &str) = ("store.url", "store");
+
+/// Variables that OpenTelemetry defines for all programs, and the key that each sets.
+pub(crate) const STANDARD_VARIABLES: &[(&str, &str)] = &[
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otel.endpoint"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "otel.headers"),
+    ("OTEL_SERVICE_NAME", "otel.service_name"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otel.ca"),
+];
 
 /// WINDLASS_ variables that are not configuration of the server.
 pub(crate) const OTHER_VARIABLES: &[&str] =

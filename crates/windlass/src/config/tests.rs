@@ -130,6 +130,41 @@ fn keep_times_are_durations_or_words() {
 }
 
 #[test]
+fn variables_of_opentelemetry_are_read_and_our_own_win() {
+    let standard = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hush,x=y"),
+        ("OTEL_SERVICE_NAME", "shop"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", ""),
+        ("OTEL_LOG_LEVEL", "debug"),
+    ];
+    let config = read("otel.sample = 0.25\notel.service_name = \"file\"", &standard, &[], None).unwrap();
+    let otel = config.otel.clone().unwrap();
+    assert_eq!(
+        (otel.endpoint.as_str(), otel.service_name.as_str(), otel.sample),
+        ("http://localhost:4318", "shop", 0.25)
+    );
+    assert_eq!((otel.headers.len(), otel.ca.is_none(), config.warnings.len()), (2, true, 0));
+    let source = ValueSource::Variable("OTEL_SERVICE_NAME".to_string());
+    assert_eq!(shown(&config, "otel.service_name"), (Value::Text("shop".to_string()), source));
+    assert!(!format!("{otel:?}").contains("hush"));
+    let own = [("WINDLASS_OTEL_SERVICE_NAME", "own"), ("OTEL_SERVICE_NAME", "shop")];
+    assert_eq!(
+        shown(&read("", &own, &[], None).unwrap(), "otel.service_name").0,
+        Value::Text("own".to_string())
+    );
+    assert!(read("", &own, &[], None).unwrap().otel.is_none());
+    for (set, is_valid) in
+        [("0", true), ("1", true), ("0.5", true), ("1.1", false), ("-1", false), ("NaN", false), ("", false)]
+    {
+        assert_eq!(read("", &[], &[&format!("otel.sample={set}")], None).is_ok(), is_valid, "{set}");
+    }
+    assert!(
+        read("otel.sample = 1", &[], &[], None).is_ok() && read("otel.sample = 2", &[], &[], None).is_err()
+    );
+}
+
+#[test]
 fn a_secret_is_not_repeated_in_an_error() {
     let BadConfig(message) = read("auth.tokens = [1, \"hush\"]", &[], &[], None).unwrap_err();
     assert!(!message.contains("hush"), "{message}");

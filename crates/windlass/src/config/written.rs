@@ -73,7 +73,15 @@ impl Written {
 
     pub(crate) fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let known: Vec<(String, &'static str)> = self.keys.variables().collect();
-        for (variable, text) in variables.filter(|(variable, _)| variable.starts_with("WINDLASS_")) {
+        let (own, others): (Vec<_>, Vec<_>) = variables.partition(|(name, _)| name.starts_with("WINDLASS_"));
+        // An empty standard variable counts as unset.
+        for (variable, text) in others.into_iter().filter(|(_, text)| !text.is_empty()) {
+            let standard = keys::STANDARD_VARIABLES.iter().find(|(name, _)| *name == variable);
+            if let Some(key) = standard.and_then(|(_, key)| self.keys.find(key)) {
+                self.put(key, Raw::Text(text), ValueSource::Variable(variable));
+            }
+        }
+        for (variable, text) in own {
             match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| self.keys.find(name))
             {
                 Some(key) => self.put(key, Raw::Text(text), ValueSource::Variable(variable)),

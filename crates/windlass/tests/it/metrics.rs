@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-fn page(server: &Server) -> String {
+pub fn page(server: &Server) -> String {
     crate::server::request(server.http, "GET", "/metrics", "").unwrap().1
 }
 
@@ -17,7 +17,7 @@ fn value(page: &str, series: &str) -> Option<f64> {
 }
 
 /// Server on which jobs have ended in several ways.
-fn busy(args: &[&str]) -> Server {
+pub fn busy(args: &[&str]) -> Server {
     let server = Server::start(args);
     server.run(&["push", "good", "--queue", "mail"]).ok();
     server.run(&["push", "bad", "--queue", "mail", "--retry", "2"]).ok();

@@ -16,7 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn windlass() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WINDLASS_") {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("WINDLASS_") || name_text.starts_with("OTEL_") {
             command.env_remove(name);
         }
     }

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// Makes `cert.pem` and `key.pem` as in many instructions.
-fn make_certificate(folder: &Path, more: &[&str]) {
+pub fn make_certificate(folder: &Path, more: &[&str]) {
     let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem"];
     let names = ["-subj", "/CN=localhost", "-days", "30"];
     let ran = Ran::of(Command::new("openssl").args(usual).args(names).args(more).current_dir(folder));
     assert_eq!(ran.code, 0, "{ran:?}");
 }
 
-fn start(folder: &Path) -> Server {
+pub fn start(folder: &Path) -> Server {
     Server::start_in(folder, &["--set", "tls.cert=cert.pem", "--set", "tls.key=key.pem"])
 }
 

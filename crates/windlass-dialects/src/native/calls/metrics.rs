@@ -3,6 +3,7 @@
 mod jobs;
 mod page;
 mod process;
+mod trouble;
 
 use crate::http::meters::RouteMeter;
 use crate::native::reply::Answer;
@@ -16,9 +17,10 @@ use axum::response::Response;
 use page::Page;
 use std::sync::Arc;
 use windlass_core::turn::TurnOutcome;
-use windlass_core::{StateWord, Timestamp};
+use windlass_core::{StateWord, Tenant, Timestamp};
 use windlass_engine::job_meters::JobKey;
 use windlass_engine::quota::LiveUse;
+use windlass_engine::{Engine, EngineError};
 
 #[cfg(test)]
 mod tests;
@@ -30,10 +32,26 @@ const TENANTS_SHOWN_MAX: usize = 2_000;
 
 pub(super) async fn metrics(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
-    let engine = &call.engine;
-    let counts = engine.counts(tenant.as_ref()).await?;
+    let page = page_for(&call.engine, &call.server, tenant).await?;
+    let mut response = Response::new(Body::from(page.text));
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// Page as an admin sees it, for the server's own export.
+pub(in crate::native) async fn whole_page(server: &Arc<Server>) -> Result<String, EngineError> {
+    Ok(page_for(&server.engine, server, None).await?.text)
+}
+
+async fn page_for(engine: &Engine, server: &Server, tenant: Option<Tenant>) -> Result<Page, EngineError> {
+    let counts = match engine.counts(tenant.as_ref()).await {
+        // The figures of the server are wanted most when its store does not answer.
+        Err(EngineError::Store(_)) if tenant.is_none() => None,
+        counts => Some(counts?),
+    };
     let mut page = Page::default();
-    queues(&mut page, &counts, engine.now());
+    queues(&mut page, counts.as_deref().unwrap_or_default(), engine.now());
     tenants(&mut page, &engine.live_use(tenant.as_ref(), TENANTS_SHOWN_MAX));
     // Figures of the whole server are for admins only.
     let sees_all = tenant.is_none();
@@ -44,13 +62,11 @@ pub(super) async fn metrics(call: Call) -> Answer {
     let series: Vec<_> = series.into_iter().filter(|(key, _)| is_seen(key)).collect();
     jobs::write(&mut page, &series, Some(&*other).filter(|_| sees_all));
     if sees_all {
-        server(&mut page, &call.server);
-        http(&mut page, &call.server.http_meters.all());
+        whole_server(&mut page, server);
+        trouble::write(&mut page, server, counts.is_some());
+        http(&mut page, &server.http_meters.all());
     }
-    let mut response = Response::new(Body::from(page.text));
-    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    Ok(response)
+    Ok(page)
 }
 
 fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
@@ -124,7 +140,7 @@ fn tenants(page: &mut Page, live: &[LiveUse]) {
     }
 }
 
-fn server(page: &mut Page, server: &Server) {
+fn whole_server(page: &mut Page, server: &Server) {
     let engine = &server.engine;
     let meters = engine.meters();
     for (name, help, counter) in [

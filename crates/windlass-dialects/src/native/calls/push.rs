@@ -248,9 +248,10 @@ pub(super) async fn push(mut call: Call) -> Answer {
     let single = asked.single;
     let settings = &call.server.state::<State>().settings;
     let keep = |queue: &Queue| call.engine.queue_settings(&tenant, queue).keep.or(settings.keep);
-    let pushes = pushes(&asked.jobs, single, &keep)?;
+    let mut pushes = pushes(&asked.jobs, single, &keep)?;
     drop(asked);
     if settings.journals_pushes && !pushes.is_empty() && pushes.iter().all(pushes::needs_no_store) {
+        call.engine.add_trace_tags(&mut pushes);
         return journaled(&call, &tenant, &pushes).await;
     }
     let answers = call.engine.push(&tenant, pushes).await?;

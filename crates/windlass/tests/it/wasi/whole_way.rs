@@ -2,6 +2,7 @@
 //! the output as a blob.
 
 use super::samples;
+use crate::otel::{self, receiver::Receiver};
 use crate::server::{Server, eventually, windlass};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -117,6 +118,23 @@ fn the_server_runs_modules_and_their_output_is_a_blob() {
     assert_eq!(ended(&server, &sum)["status"], "failed", "exit code 42");
     assert_eq!(native(&server, &sum)["message"], "exit code 42");
     assert!(server.log().contains("running WASI jobs in 1 processes"), "{}", server.log());
+}
+
+#[test]
+fn the_run_of_a_module_is_a_span_in_the_trace_of_its_push() {
+    let receiver = Receiver::start(|_| 200);
+    let mut server = otel::exporting(&receiver.url(), &["--set", "wasi.workers=1"]);
+    let id = create_from(&server, &samples::exit(3), None);
+    assert_eq!(ended(&server, &id)["status"], "failed");
+    let name = native(&server, &id)["name"].as_str().unwrap().to_owned();
+    assert!(server.stop().success());
+    let spans = otel::spans(&receiver);
+    let (push, run) = (
+        otel::span(&spans, &format!("push {name}"), None),
+        otel::span(&spans, &format!("run {name}"), Some("1")),
+    );
+    assert_eq!((&run["traceId"], &run["parentSpanId"]), (&push["traceId"], &push["spanId"]));
+    assert_eq!(run["status"]["message"], "exit code 3", "{run}");
 }
 
 #[test]
