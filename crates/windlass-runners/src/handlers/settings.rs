@@ -137,7 +137,7 @@ impl Settings {
             hidden: Vec::new(),
             interpreters: Interpreters::default(),
             uid_base: is_root().then(own_uids),
-            namespaces: true,
+            namespaces: cfg!(target_os = "linux"),
             strict: false,
             isolation: None,
             helper,
