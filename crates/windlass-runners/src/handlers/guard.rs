@@ -145,7 +145,8 @@ fn own_folder() -> Result<String, String> {
     if Path::new(&path).exists() {
         return Ok(path);
     }
-    let folder = std::env::current_dir().map_err(|error| format!("cannot find the working folder: {error}"))?;
+    let folder =
+        std::env::current_dir().map_err(|error| format!("cannot find the working folder: {error}"))?;
     Ok(folder.to_string_lossy().into_owned())
 }
 

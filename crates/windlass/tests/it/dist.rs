@@ -22,7 +22,8 @@ fn read(path: &str) -> String {
 fn yaml(path: &str) -> Vec<Value> {
     let venv = workspace().join("target/venv/bin/python3");
     let python = if venv.exists() { venv } else { PathBuf::from("python3") };
-    let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1]))), default=str))";
+    let script =
+        "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1]))), default=str))";
     let ran = Ran::of(Command::new(python).args(["-c", script]).arg(workspace().join(path)));
     assert_eq!(ran.code, 0, "{path}: {} (PyYAML is needed: ./test installs it)", ran.stderr);
     // YAML 1.1 reads the key `on` of a workflow as a truth value, which has no place in JSON but as text.
@@ -102,7 +103,10 @@ fn every_variable_in_dist_is_a_setting_of_the_server() {
         let is_it = |key: &&String| format!("WINDLASS_{}", key.to_uppercase().replace('.', "_")) == name;
         let key = config.as_object().unwrap().keys().find(is_it);
         let key = key.unwrap_or_else(|| panic!("{name} is no setting"));
-        assert!(value.is_empty() || value.contains(['%', '$']) || config[key]["source"] != "default", "{name}");
+        assert!(
+            value.is_empty() || value.contains(['%', '$']) || config[key]["source"] != "default",
+            "{name}"
+        );
     }
 }
 
@@ -111,8 +115,11 @@ fn the_packaged_configuration_can_be_read_as_it_is_and_with_every_line_in_use() 
     let text = read("dist/windlass.toml");
     let config = workspace().join("dist/windlass.toml");
     Ran::of(windlass().args(["config", "--json", "--config"]).arg(config)).json();
-    let in_use: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix('#')).filter(|line| !line.starts_with(' ')).collect();
+    let in_use: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|line| !line.starts_with(' '))
+        .collect();
     assert!(in_use.len() >= 6, "{in_use:?}");
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("all.toml"), in_use.join("\n")).unwrap();
@@ -139,7 +146,10 @@ fn probes_ports_and_times_fit_the_server() {
         let image = container["image"].as_str().unwrap();
         assert_eq!(image, format!("windlass:{}", env!("CARGO_PKG_VERSION")));
         let security = &container["securityContext"];
-        assert_eq!((&security["readOnlyRootFilesystem"], &pod["securityContext"]["runAsNonRoot"]), (&true.into(), &true.into()));
+        assert_eq!(
+            (&security["readOnlyRootFilesystem"], &pod["securityContext"]["runAsNonRoot"]),
+            (&true.into(), &true.into())
+        );
     }
     for path in ["dist/docker/compose.yaml", "dist/docker/compose-postgres.yaml"] {
         let service = yaml(path)[0]["services"]["windlass"].clone();
@@ -224,7 +234,8 @@ fn the_unit_starts_the_server_as_packaged() {
 fn workflows_run_scripts_that_exist() {
     for path in [".github/workflows/test.yml", ".github/workflows/release.yml"] {
         let workflow = &yaml(path)[0];
-        let steps = workflow["jobs"].as_object().unwrap().values().flat_map(|job| job["steps"].as_array().unwrap());
+        let steps =
+            workflow["jobs"].as_object().unwrap().values().flat_map(|job| job["steps"].as_array().unwrap());
         let mut scripts = 0;
         for line in steps.filter_map(|step| step["run"].as_str()).flat_map(str::lines) {
             let words = line.split([' ', '"', '(', ')', ';']);

@@ -11,7 +11,8 @@ fn workspace() -> &'static Path {
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let table: toml::Table = manifest.parse().unwrap();
     let platforms = table.get("target").and_then(toml::Value::as_table).into_iter();
-    let tables = platforms.flat_map(|targets| targets.values().filter_map(toml::Value::as_table)).chain([&table]);
+    let tables =
+        platforms.flat_map(|targets| targets.values().filter_map(toml::Value::as_table)).chain([&table]);
     let sections = tables.flat_map(|table| {
         ["dependencies", "dev-dependencies"].into_iter().filter_map(|section| table.get(section)?.as_table())
     });
