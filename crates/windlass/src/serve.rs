@@ -4,6 +4,7 @@ mod away;
 mod banner;
 mod last_resort;
 mod listeners;
+mod notify;
 mod ready;
 pub(crate) mod resources;
 mod runners;
@@ -23,7 +24,7 @@ use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
 use listeners::{prepare, require_tokens_if_exposed, try_clone};
-use ready::ReadyFile;
+use ready::Readiness;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -92,12 +93,12 @@ pub(crate) fn run(args: ServeArgs) -> Outcome {
 async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastResort) -> Outcome {
     // Before anything is opened, so that a signal during startup is not lost.
     let mut signals = Signals::listen()?;
-    let mut ready = ReadyFile::new(ready_file);
+    let mut ready = Readiness::new(ready_file);
     let bound = prepare(&config).await?;
     let mut server = match open_store(&config).await {
         Ok(store) => {
             let server = Server::start_on(&config, bound, store, false).await?;
-            ready.write(&server.listening)?;
+            ready.tell(&server.listening)?;
             banner::print(&config, &server.listening);
             server
         }
@@ -130,6 +131,7 @@ async fn stop(
     signals: &mut Signals,
 ) -> Outcome {
     last_resort.count_down();
+    notify::send(notify::STOPPING);
     info!("shutting down: finishing requests in flight; send a second signal to exit at once");
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(config.shutdown + CLOSING, server.stop()) => stopped,

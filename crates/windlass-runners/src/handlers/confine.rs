@@ -4,10 +4,11 @@
 //! The guard process applies it to itself, and its descendants inherit it.
 
 use super::handler::Lang;
+#[cfg(target_os = "linux")]
 use super::trees;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// RLIMIT_NOFILE of a process.
 const FILES: u64 = 256;
@@ -67,6 +68,7 @@ fn limit_resources(bounds: &Bounds) -> rustix::io::Result<()> {
 
 /// Paths of programs and libraries, and the system files that interpreters read. None contains secrets: of
 /// /etc only the files that libraries read at startup.
+#[cfg(target_os = "linux")]
 pub(super) const SYSTEM: &[&str] = &[
     "/bin",
     "/lib",
@@ -110,11 +112,13 @@ pub(super) const SYSTEM: &[&str] = &[
 ];
 
 /// Writable devices. `/dev/zero` is missing: mapped shared, it is shared memory of any size.
+#[cfg(target_os = "linux")]
 pub(super) const DEVICES: &[&str] = &["/dev/null", "/dev/full"];
 
+#[cfg(target_os = "linux")]
 fn readable(bounds: &Bounds) -> Vec<PathBuf> {
     let hidden = trees::resolve(&bounds.hidden);
-    let trees = SYSTEM.iter().map(Path::new).chain(bounds.readable.iter().map(PathBuf::as_path));
+    let trees = SYSTEM.iter().map(std::path::Path::new).chain(bounds.readable.iter().map(PathBuf::as_path));
     let parts = trees.flat_map(|tree| trees::without(tree, &hidden));
     parts.chain([bounds.orders.clone()]).collect()
 }

@@ -83,7 +83,7 @@ struct Count {
 fn count(work: &Path, processes: &[i32]) -> Count {
     let mut count = Count::default();
     let Ok(top) = open_folder(CWD, work) else { return count };
-    let device = rustix::fs::fstat(&top).map(|about| about.st_dev).ok();
+    let device = rustix::fs::fstat(&top).map(|about| device_of(&about)).ok();
     count.folder(top);
     for process in processes {
         count.open_files(*process, device);
@@ -128,7 +128,7 @@ impl Count {
     fn add(&mut self, about: &Stat) {
         let is_new = about.st_nlink == 1
             || FileType::from_raw_mode(about.st_mode).is_dir()
-            || self.seen.insert((about.st_dev, about.st_ino));
+            || self.seen.insert((device_of(about), about.st_ino));
         if is_new {
             self.bytes += u64::try_from(about.st_blocks).unwrap_or(0) * BLOCK_BYTES;
         }
@@ -171,6 +171,12 @@ fn left_mapping(line: &str) -> Option<(u64, u64)> {
     }
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     Some((inode, number(to)?.saturating_sub(number(from)?)))
+}
+
+/// Device of a file as std reports it.
+#[allow(clippy::unnecessary_cast, reason = "the type of the number differs between systems")]
+fn device_of(about: &Stat) -> u64 {
+    about.st_dev as u64
 }
 
 /// Opens a folder, even if its owner has removed the permissions.

@@ -120,8 +120,7 @@ fn setup_of_this_stage() -> Result<Setup, String> {
 
 fn become_interpreter() -> Result<(), String> {
     let setup = setup_of_this_stage()?;
-    // The process id stays the same after exec.
-    let home = setup.home.unwrap_or_else(|| format!("/proc/{}/cwd", std::process::id()));
+    let home = setup.home.map_or_else(own_folder, Ok)?;
     let mut command = Command::new(&setup.program);
     command
         .args(&setup.args)
@@ -129,9 +128,26 @@ fn become_interpreter() -> Result<(), String> {
         .envs(setup.environment.iter().map(|(name, value)| (name, value)))
         .env("HOME", &home)
         .env("TMPDIR", &home);
-    let holds = confine(&setup.bounds)?;
+    let mut holds = confine(&setup.bounds)?;
+    if let Some(uid) = setup.bounds.uid.filter(|_| cfg!(not(target_os = "linux"))) {
+        // The exec below fails if it cannot change the user.
+        command.uid(uid).gid(uid);
+        holds.push("separate user".to_owned());
+    }
     say("holds", &holds.join(", "));
     Err(format!("cannot start {}: {}", setup.program, command.exec()))
+}
+
+/// Path of the working folder for a user who may not enter the folders above it, where there is `/proc`.
+fn own_folder() -> Result<String, String> {
+    // The process id stays the same after exec.
+    let path = format!("/proc/{}/cwd", std::process::id());
+    if Path::new(&path).exists() {
+        return Ok(path);
+    }
+    let folder =
+        std::env::current_dir().map_err(|error| format!("cannot find the working folder: {error}"))?;
+    Ok(folder.to_string_lossy().into_owned())
 }
 
 fn read_setup() -> io::Result<Setup> {

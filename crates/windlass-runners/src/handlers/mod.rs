@@ -56,6 +56,7 @@ pub mod remove;
 mod run;
 mod seats;
 mod settings;
+#[cfg(target_os = "linux")]
 mod trees;
 #[cfg(target_os = "linux")]
 mod view;
@@ -68,6 +69,7 @@ pub(crate) use census::resident_bytes;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use isolation::Isolation;
 pub use run::Run;
+#[cfg(target_os = "linux")]
 pub(crate) use settings::own_uid;
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Passes over the folder before giving up: a process may still be writing to it.
@@ -157,10 +157,17 @@ fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result
 
 /// Gives the owner all permissions on a folder. Opens the folder first (O_PATH, no symlinks): a handler may
 /// replace it with a symlink at any time, and chmod by path would follow the link.
+#[cfg(target_os = "linux")]
 pub fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(within, name, flags, Mode::empty())?;
-    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::RWXU)
+    rustix::fs::chmod(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder)), Mode::RWXU)
+}
+
+/// Gives the owner all permissions on a folder. A symlink that a handler has put in its place is not followed.
+#[cfg(not(target_os = "linux"))]
+pub fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
+    rustix::fs::chmodat(within, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn names(folder: &OwnedFd) -> Result<Vec<CString>, Errno> {

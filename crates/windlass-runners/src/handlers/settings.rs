@@ -137,7 +137,7 @@ impl Settings {
             hidden: Vec::new(),
             interpreters: Interpreters::default(),
             uid_base: is_root().then(own_uids),
-            namespaces: true,
+            namespaces: cfg!(target_os = "linux"),
             strict: false,
             isolation: None,
             helper,
@@ -154,6 +154,7 @@ fn own_uids() -> u32 {
 }
 
 /// User id before that range, for a process that is root and should not be.
+#[cfg(target_os = "linux")]
 pub(crate) fn own_uid() -> Option<u32> {
     is_root().then(first_uid)
 }

@@ -233,13 +233,8 @@ fn process(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-fn fill_with_chance(mut rest: &mut [u8]) -> Result<(), Errno> {
-    while !rest.is_empty() {
-        let filled = rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty());
-        let (_, unfilled) = rest.split_at_mut(filled.map_err(|_| IO)?);
-        rest = unfilled;
-    }
-    Ok(())
+fn fill_with_chance(bytes: &mut [u8]) -> Result<(), Errno> {
+    getrandom::fill(bytes).map_err(|_| IO)
 }
 
 /// Reads and writes.

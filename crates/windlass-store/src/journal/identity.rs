@@ -1,6 +1,5 @@
 //! `id`: random id of a journal, by which a store tells the positions of several journals apart.
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,8 +34,7 @@ pub(super) fn of(folder: &Path) -> io::Result<Arc<str>> {
 
 pub(super) fn random() -> io::Result<Arc<str>> {
     let mut bytes = [0; BYTES];
-    // Up to 256 bytes come whole.
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)).into())
 }
 

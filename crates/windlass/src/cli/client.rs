@@ -3,6 +3,7 @@
 pub(super) mod audit;
 pub(super) mod blobs;
 pub(super) mod failures;
+pub(super) mod health;
 pub(super) mod import;
 pub(super) mod job;
 pub(super) mod jobs;

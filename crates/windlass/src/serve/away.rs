@@ -1,7 +1,7 @@
 //! Startup without a reachable database: accepts requests that can be journaled, answers all others with 503,
 //! and continues with the database when it is reachable.
 
-use super::ready::ReadyFile;
+use super::ready::Readiness;
 use super::{Server, banner, open_store};
 use crate::config::Config;
 use crate::fault::{Fault, Outcome};
@@ -59,7 +59,7 @@ pub(super) async fn wait(
     config: &Config,
     ports: Ports,
     why: StoreError,
-    ready: &mut ReadyFile,
+    ready: &mut Readiness,
     told_to_end: impl Future<Output = ()>,
 ) -> Outcome<Waited> {
     if config.data.join(MARK).exists() {
@@ -75,7 +75,7 @@ pub(super) async fn wait(
     };
     let store = Arc::new(AwayStore::new(reason, READ_AT_START));
     let mut server = Server::start_on(config, ports, store, true).await?;
-    ready.write(&server.listening)?;
+    ready.tell(&server.listening)?;
     banner::print(config, &server.listening);
     server.hand_out();
     let quit = Arc::clone(&server.quit);

@@ -1,33 +1,37 @@
-//! Ready file: the addresses as JSON, written atomically.
+//! Notice that all listeners are open: to the service manager, and in the ready file (the addresses as JSON,
+//! written atomically).
 
+use super::notify;
 use crate::fault::{Fault, Outcome};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Path of the ready file, which is removed on drop.
-pub(super) struct ReadyFile {
+/// Notice of readiness. The ready file is removed on drop.
+pub(super) struct Readiness {
     path: Option<PathBuf>,
     is_written: bool,
 }
 
-impl ReadyFile {
+impl Readiness {
     /// Remembers the path; writes nothing yet.
-    pub(super) fn new(path: Option<PathBuf>) -> ReadyFile {
-        ReadyFile { path, is_written: false }
+    pub(super) fn new(path: Option<PathBuf>) -> Readiness {
+        Readiness { path, is_written: false }
     }
 
-    pub(super) fn write(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
-        let Some(path) = &self.path else { return Ok(()) };
-        write(path, listening).map_err(|error| {
-            Fault::failed(format!("cannot write the ready file {}: {error}", path.display()))
-        })?;
-        self.is_written = true;
+    pub(super) fn tell(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
+        if let Some(path) = &self.path {
+            write(path, listening).map_err(|error| {
+                Fault::failed(format!("cannot write the ready file {}: {error}", path.display()))
+            })?;
+            self.is_written = true;
+        }
+        notify::send(notify::READY);
         Ok(())
     }
 }
 
-impl Drop for ReadyFile {
+impl Drop for Readiness {
     fn drop(&mut self) {
         if let Some(path) = self.path.as_ref().filter(|_| self.is_written) {
             let _ = std::fs::remove_file(path);

@@ -1,7 +1,7 @@
 //! Protection of the server's data from other users of the machine: file modes, core dumps, process memory.
 
 use rustix::fs::Mode;
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask};
+use rustix::process::{Resource, Rlimit, setrlimit, umask};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tracing::warn;
@@ -14,6 +14,13 @@ pub(super) fn protect_process() {
     if let Err(error) = setrlimit(Resource::Core, none) {
         warn!("cannot disable core dumps: {error}");
     }
+    #[cfg(target_os = "linux")]
+    protect_memory();
+}
+
+#[cfg(target_os = "linux")]
+fn protect_memory() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         warn!("cannot protect the memory of the server from other processes of the same user: {error}");
     }
@@ -40,7 +47,7 @@ fn danger(mode: u32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::{dumpable_behavior, getrlimit};
+    use rustix::process::getrlimit;
 
     #[test]
     fn a_folder_is_dangerous_if_others_can_enter_or_write_it() {
@@ -59,7 +66,11 @@ mod tests {
     fn the_process_leaves_no_core_and_is_closed_to_others_of_its_user() {
         protect_process();
         assert_eq!(getrlimit(Resource::Core).maximum, Some(0));
-        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{DumpableBehavior, dumpable_behavior};
+            assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        }
         assert_eq!(umask(Mode::RWXG | Mode::RWXO), Mode::RWXG | Mode::RWXO);
     }
 }

@@ -95,8 +95,8 @@ fn a_dialect_is_added_by_one_more_value_in_the_list() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut server = runtime.block_on(Server::start(&config)).unwrap();
     let path = folder.path().join("ready.json");
-    let mut ready_file = ReadyFile::new(Some(path.clone()));
-    ready_file.write(&server.listening).unwrap();
+    let mut ready_file = Readiness::new(Some(path.clone()));
+    ready_file.tell(&server.listening).unwrap();
     let ready: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let address = |name: &str| -> SocketAddr { ready[name].as_str().unwrap().parse().unwrap() };
     assert_eq!(get(address("http"), "/toy"), "ahoy");

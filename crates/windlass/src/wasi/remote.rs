@@ -168,7 +168,7 @@ fn text(body: &[u8]) -> String {
 pub(crate) fn random_uuid() -> String {
     let mut bytes = [0_u8; 16];
     // Fails only at boot, before the kernel's random generator is initialized.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let _ = getrandom::fill(&mut bytes);
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let number = u128::from_be_bytes(bytes);

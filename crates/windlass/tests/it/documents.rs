@@ -10,8 +10,12 @@ fn workspace() -> &'static Path {
 /// Names of all dependencies of a crate, except crates of the workspace.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let table: toml::Table = manifest.parse().unwrap();
-    let sections =
-        ["dependencies", "dev-dependencies"].into_iter().filter_map(|section| table.get(section)?.as_table());
+    let platforms = table.get("target").and_then(toml::Value::as_table).into_iter();
+    let tables =
+        platforms.flat_map(|targets| targets.values().filter_map(toml::Value::as_table)).chain([&table]);
+    let sections = tables.flat_map(|table| {
+        ["dependencies", "dev-dependencies"].into_iter().filter_map(|section| table.get(section)?.as_table())
+    });
     let names = sections.flat_map(|section| section.keys().cloned());
     names.filter(|name| !name.starts_with("windlass-")).collect()
 }

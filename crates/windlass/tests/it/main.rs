@@ -14,6 +14,7 @@ mod concepts;
 mod copy;
 mod dev;
 mod discovery;
+mod dist;
 mod doctor;
 mod documents;
 mod failures;

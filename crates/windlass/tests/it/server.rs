@@ -122,6 +122,11 @@ impl Server {
         Server::start_after(&format!("ulimit -n {files} && exec \"$0\" \"$@\""), args)
     }
 
+    /// Starts with a variable in its environment.
+    pub fn start_with_variable(name: &str, value: &str, args: &[&str]) -> Server {
+        Server::start_after(&format!("{name}='{value}' exec \"$0\" \"$@\""), args)
+    }
+
     fn start_after(script: &str, args: &[&str]) -> Server {
         let own = windlass();
         let mut shell = Command::new("sh");
