@@ -8,6 +8,7 @@ mod completions;
 pub(crate) mod config;
 mod confirm;
 mod demo;
+mod docs;
 mod internal;
 mod man;
 mod own_server;
@@ -78,6 +79,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Token(client::token::TokenArgs),
     Config(config::ConfigCommandArgs),
+    Docs(docs::DocsArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     RunHandler(internal::run_handler::RunHandlerArgs),
@@ -115,6 +117,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Token(args)) => client::token::run(args),
         Some(Command::Config(args)) => config::run(args),
+        Some(Command::Docs(args)) => docs::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::RunHandler(args)) => internal::run_handler::run(args),

@@ -13,6 +13,7 @@ mod commands;
 mod concepts;
 mod copy;
 mod discovery;
+mod docs;
 mod documents;
 mod failures;
 mod families;

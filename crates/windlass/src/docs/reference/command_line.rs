@@ -1,0 +1,129 @@
+//! Reference of the command line, from the definitions that parse it.
+
+use super::{NOTICE, cell, code, sentence};
+use crate::cli::Cli;
+use clap::{Arg, Command, CommandFactory};
+
+pub(in crate::docs) fn page() -> String {
+    let mut root = Cli::command();
+    root.build();
+    let mut page = format!("{NOTICE}# Command line\n\n{}\n\n", paragraphs(&about(&root)));
+    page.push_str("| command | description |\n|---|---|\n");
+    for command in shown(&root) {
+        let anchor = crate::docs::render::slug(&name(command));
+        page.push_str(&format!("| [`{}`](#{anchor}) | {} |\n", name(command), cell(&summary(command))));
+    }
+    page.push('\n');
+    page.push_str(&examples(&root));
+    for command in shown(&root) {
+        write(&mut page, command, "##");
+    }
+    page
+}
+
+/// Commands below this one, without those that the program starts itself.
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+}
+
+fn write(page: &mut String, command: &Command, level: &str) {
+    page.push_str(&format!("\n{level} {}\n\n{}\n\n", name(command), paragraphs(&about(command))));
+    let usage = command.clone().render_usage().to_string();
+    page.push_str(&format!("```text\n{}\n```\n\n", usage.trim_start_matches("Usage: ").trim()));
+    let arguments = || command.get_arguments().filter(|arg| is_shown(arg));
+    table(page, "argument", arguments().filter(|arg| arg.is_positional()));
+    table(page, "option", arguments().filter(|arg| !arg.is_positional()));
+    page.push_str(&examples(command));
+    for below in shown(command) {
+        write(page, below, "###");
+    }
+}
+
+fn is_shown(arg: &Arg) -> bool {
+    !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version"
+}
+
+fn table<'a>(page: &mut String, title: &str, args: impl Iterator<Item = &'a Arg>) {
+    let rows: String =
+        args.map(|arg| format!("| {} | {} |\n", code(&syntax(arg)), cell(&description(arg)))).collect();
+    if !rows.is_empty() {
+        page.push_str(&format!("| {title} | description |\n|---|---|\n{rows}\n"));
+    }
+}
+
+/// `--queue QUEUE`, `-o, --out DIR` or `NAME`.
+fn syntax(arg: &Arg) -> String {
+    let takes = arg.get_action().takes_values();
+    let names = arg.get_value_names().filter(|_| takes).unwrap_or_default();
+    let values = names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
+    if arg.is_positional() {
+        return if values.is_empty() { arg.get_id().to_string() } else { values };
+    }
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let flags = short.into_iter().chain(long).collect::<Vec<_>>().join(", ");
+    format!("{flags} {values}").trim_end().to_owned()
+}
+
+/// Help, and what it does not say itself: choices, default, variable.
+fn description(arg: &Arg) -> String {
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let mut text = sentence(&help);
+    if arg.get_action().takes_values() {
+        let choices = arg.get_possible_values();
+        let choices: Vec<String> =
+            choices.iter().filter(|one| !one.is_hide_set()).map(|one| code(one.get_name())).collect();
+        if !choices.is_empty() {
+            text.push_str(&format!(" One of {}.", choices.join(", ")));
+        }
+        let defaults: Vec<String> =
+            arg.get_default_values().iter().map(|value| code(&value.to_string_lossy())).collect();
+        if !defaults.is_empty() && !arg.is_hide_default_value_set() {
+            text.push_str(&format!(" Default: {}.", defaults.join(", ")));
+        }
+    }
+    if let Some(variable) = arg.get_env() {
+        text.push_str(&format!(" Variable: {}.", code(&variable.to_string_lossy())));
+    }
+    text
+}
+
+/// Name with the commands above it.
+fn name(command: &Command) -> String {
+    command.get_bin_name().unwrap_or(command.get_name()).to_owned()
+}
+
+fn about(command: &Command) -> String {
+    command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default()
+}
+
+fn summary(command: &Command) -> String {
+    command.get_about().map(|about| sentence(&about.to_string())).unwrap_or_default()
+}
+
+fn paragraphs(text: &str) -> String {
+    text.split("\n\n").map(|paragraph| sentence(&cell(paragraph))).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Text after the help: indented lines are commands.
+fn examples(command: &Command) -> String {
+    let Some(text) = command.get_after_long_help().or(command.get_after_help()) else { return String::new() };
+    let mut page = String::new();
+    let mut is_code = false;
+    for line in text.to_string().lines() {
+        let is_indented = line.starts_with("  ") || (is_code && line.is_empty());
+        if is_indented != is_code {
+            page.push_str(if is_indented { "```sh\n" } else { "```\n\n" });
+            is_code = is_indented;
+        }
+        match is_code {
+            true => page.push_str(line.strip_prefix("  ").unwrap_or(line)),
+            false => page.push_str(&cell(line)),
+        }
+        page.push_str(if is_code || line.is_empty() { "\n" } else { "\n\n" });
+    }
+    if is_code {
+        page.push_str("```\n");
+    }
+    page
+}
