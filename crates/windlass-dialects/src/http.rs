@@ -46,11 +46,7 @@ fn route_method(method: &Method) -> &str {
 }
 
 /// Router with the calls of all running dialects, or of one of them, and the paths of `extra`.
-pub(crate) fn router(
-    server: &Arc<Server>,
-    only: Option<&str>,
-    extra: Vec<(&'static str, Router)>,
-) -> Router {
+pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Vec<(&'static str, Router)>) -> Router {
     let counted = |(route, router)| count_requests(router, server.http_meters.of(route, "GET"));
     let mut app = extra.into_iter().map(counted).fold(Router::new(), Router::merge);
     let wanted = server.running().filter(|(dialect, _)| only.is_none_or(|only| only == dialect.name()));

@@ -1,5 +1,5 @@
 //! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `restore`,
-//! `compact`, `copy` and `report` are clients of the native API and could run on another machine.
+//! `compact`, `copy`, `docs` and `report` are clients of the native API and could run on another machine.
 
 mod anywhere;
 mod bench;

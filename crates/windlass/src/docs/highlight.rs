@@ -15,25 +15,47 @@ const PYTHON: Rules = Rules {
     comment: "#",
     quotes: &['"', '\''],
     keywords: &[
-        "and", "as", "async", "await", "class", "def", "elif", "else", "except", "False", "finally", "for", "from",
-        "if", "import", "in", "is", "lambda", "None", "not", "or", "raise", "return", "True", "try", "while", "with",
-        "yield",
+        "and", "as", "async", "await", "class", "def", "elif", "else", "except", "False", "finally", "for",
+        "from", "if", "import", "in", "is", "lambda", "None", "not", "or", "raise", "return", "True", "try",
+        "while", "with", "yield",
     ],
 };
 const SCRIPT: Rules = Rules {
     comment: "//",
     quotes: &['"', '\'', '`'],
     keywords: &[
-        "async", "await", "class", "const", "else", "export", "false", "for", "from", "function", "if", "import",
-        "let", "new", "null", "of", "return", "throw", "true", "try", "type", "undefined", "while",
+        "async",
+        "await",
+        "class",
+        "const",
+        "else",
+        "export",
+        "false",
+        "for",
+        "from",
+        "function",
+        "if",
+        "import",
+        "let",
+        "new",
+        "null",
+        "of",
+        "return",
+        "throw",
+        "true",
+        "try",
+        "type",
+        "undefined",
+        "while",
     ],
 };
 const RUST: Rules = Rules {
     comment: "//",
     quotes: &['"'],
     keywords: &[
-        "as", "async", "await", "const", "else", "enum", "Err", "false", "fn", "for", "if", "impl", "let", "match",
-        "mod", "move", "mut", "None", "Ok", "pub", "return", "Some", "struct", "true", "type", "use", "while",
+        "as", "async", "await", "const", "else", "enum", "Err", "false", "fn", "for", "if", "impl", "let",
+        "match", "mod", "move", "mut", "None", "Ok", "pub", "return", "Some", "struct", "true", "type",
+        "use", "while",
     ],
 };
 const TOML: Rules = Rules { comment: "#", quotes: &['"', '\''], keywords: &["true", "false"] };
@@ -42,8 +64,8 @@ const SQL: Rules = Rules {
     comment: "--",
     quotes: &['\''],
     keywords: &[
-        "AND", "BEGIN", "COMMIT", "CREATE", "FROM", "GRANT", "INSERT", "INTO", "NULL", "ON", "SELECT", "SET", "TO",
-        "UPDATE", "VALUES", "WHERE",
+        "AND", "BEGIN", "COMMIT", "CREATE", "FROM", "GRANT", "INSERT", "INTO", "NULL", "ON", "SELECT", "SET",
+        "TO", "UPDATE", "VALUES", "WHERE",
     ],
 };
 
@@ -91,11 +113,16 @@ fn console(code: &str) -> String {
                 open.push_str(line);
             }
             (Some(first), None) => command = Some(first.to_owned()),
-            (Some(_), Some(_)) | (None, None) => html.push_str(&format!("<span class=\"o\">{}</span>\n", escape(line))),
+            (Some(_), Some(_)) | (None, None) => {
+                html.push_str(&format!("<span class=\"o\">{}</span>\n", escape(line)))
+            }
         }
-        let is_whole = |text: &String| !text.ends_with('\\') && text.matches('\'').count() % 2 == 0;
+        let is_whole = |text: &String| !text.ends_with('\\') && text.matches('\'').count().is_multiple_of(2);
         if let Some(whole) = command.take_if(|text| is_whole(text)) {
-            html.push_str(&format!("<span class=\"p\">$ </span><span class=\"cmd\">{}</span>\n", paint(&whole, &SHELL)));
+            html.push_str(&format!(
+                "<span class=\"p\">$ </span><span class=\"cmd\">{}</span>\n",
+                paint(&whole, &SHELL)
+            ));
         }
     }
     html

@@ -18,9 +18,8 @@ pub(super) fn target(from: &Page, link: &str) -> Target {
     if link.starts_with('#') || is_external(link) {
         return Target::Unchanged;
     }
-    let (path, fragment) = link.split_once('#').map_or((link, String::new()), |(path, fragment)| {
-        (path, format!("#{fragment}"))
-    });
+    let (path, fragment) =
+        link.split_once('#').map_or((link, String::new()), |(path, fragment)| (path, format!("#{fragment}")));
     let path = resolve(from.source, path);
     // The folder of the documents stands for the site.
     let page = if path == "docs" { "README.md" } else { &path };

@@ -3,7 +3,7 @@
 use super::render::Article;
 use super::{layout, reference, render};
 use std::borrow::Cow;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// Page of the site.
 pub(super) struct Page {
@@ -31,15 +31,15 @@ pub(super) const SEARCH_INDEX: &str = "search.js";
 
 macro_rules! pages {
     ([$($source:literal),* $(,)?], [$($generated:literal => $make:path),* $(,)?]) => {
-        &[
+        LazyLock::new(|| vec![
             $(Page::new($source, Text::Written(include_str!(concat!("../../../../", $source)))),)*
             $(Page::new($generated, Text::Generated($make)),)*
-        ]
+        ])
     };
 }
 
 /// All pages. Their order on the site is that of `docs/SUMMARY.md`.
-pub(super) static PAGES: &[Page] = pages!(
+pub(super) static PAGES: LazyLock<Vec<Page>> = pages!(
     [
         "README.md",
         "ARCHITECTURE.md",
@@ -116,7 +116,7 @@ pub(super) static FILES: &[File] = files![
 ];
 
 impl Page {
-    const fn new(source: &'static str, text: Text) -> Page {
+    fn new(source: &'static str, text: Text) -> Page {
         Page { source, text, article: OnceLock::new(), html: OnceLock::new() }
     }
 

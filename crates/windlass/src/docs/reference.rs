@@ -9,7 +9,8 @@ pub(super) mod metrics;
 mod schema;
 
 /// First line of each page, hidden by every renderer.
-const NOTICE: &str = "<!-- Generated from the code; do not edit. See crates/windlass/src/docs/reference.rs. -->\n";
+const NOTICE: &str =
+    "<!-- Generated from the code; do not edit. See crates/windlass/src/docs/reference.rs. -->\n";
 
 /// Text in a cell of a table. Code in backticks stays code.
 fn cell(text: &str) -> String {

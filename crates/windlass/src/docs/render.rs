@@ -4,7 +4,9 @@
 use super::links::{self, Target};
 use super::pages::Page;
 use super::{highlight, summary};
-use pulldown_cmark::{Alignment, CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{
+    Alignment, CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html,
+};
 use std::collections::HashMap;
 
 /// Text of a page.
@@ -58,7 +60,7 @@ struct Writer<'a> {
     page: &'a Page,
     out: Vec<Event<'a>>,
     /// Position in `out` of each open heading, link and block of HTML, with the destination of a link.
-    open: Vec<(usize, CowStr<'a>)>,
+    open: Vec<(usize, String)>,
     is_in_heading: bool,
     /// Language and text of the open block of code.
     code: Option<(String, String)>,
@@ -122,10 +124,10 @@ impl<'a> Writer<'a> {
         match tag {
             Tag::Heading { .. } => {
                 self.is_in_heading = true;
-                self.open.push((self.out.len(), CowStr::default()));
+                self.open.push((self.out.len(), String::new()));
             }
-            Tag::HtmlBlock => self.open.push((self.out.len(), CowStr::default())),
-            Tag::Link { dest_url, .. } => self.open.push((self.out.len(), dest_url)),
+            Tag::HtmlBlock => self.open.push((self.out.len(), String::new())),
+            Tag::Link { dest_url, .. } => self.open.push((self.out.len(), dest_url.into_string())),
             Tag::Image { link_type, dest_url, title, id } => {
                 let dest_url = links::href(self.page, &dest_url).map_or(dest_url, CowStr::from);
                 self.out.push(Event::Start(Tag::Image { link_type, dest_url, title, id }));
@@ -191,7 +193,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Content of the innermost open element, and the destination of a link.
-    fn close(&mut self) -> (Vec<Event<'a>>, CowStr<'a>) {
+    fn close(&mut self) -> (Vec<Event<'a>>, String) {
         let (at, link) = self.open.pop().unwrap_or_default();
         (self.out.split_off(at), link)
     }
@@ -207,7 +209,8 @@ impl<'a> Writer<'a> {
         if level == HeadingLevel::H1 {
             self.html("</h1>\n");
         } else {
-            let link = format!("<a class=\"anchor\" href=\"#{place}\" aria-label=\"Link to this section\">#</a>");
+            let link =
+                format!("<a class=\"anchor\" href=\"#{place}\" aria-label=\"Link to this section\">#</a>");
             self.html(format!("{link}</{level}>\n"));
             self.sections.push(Section { id: id.clone(), title: text.clone(), text: String::new() });
         }

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 pub(super) fn index() -> &'static str {
     static INDEX: OnceLock<String> = OnceLock::new();
     INDEX.get_or_init(|| {
-        let pages = summary::chapters().into_iter().filter_map(|chapter| Some((chapter.title, chapter.page?)));
+        let pages =
+            summary::chapters().into_iter().filter_map(|chapter| Some((chapter.title, chapter.page?)));
         let sections = pages.flat_map(|(title, page)| {
             page.article().sections.iter().map(move |section| {
                 let hash = if section.id.is_empty() { "" } else { "#" };

@@ -24,7 +24,7 @@ fn check(markdown: &str, expected: &str) {
 
 #[test]
 fn every_page_renders_with_a_title_and_nothing_inline() {
-    for page in PAGES {
+    for page in PAGES.iter() {
         let whole = page.html();
         let source = page.source;
         assert_eq!(whole.matches("<h1").count(), 1, "{source} has one title");
@@ -112,10 +112,12 @@ fn code_has_a_language_and_colours() {
 
 #[test]
 fn a_link_to_a_file_that_is_not_on_the_site_names_a_file_of_the_repository() {
-    for page in PAGES {
+    for page in PAGES.iter() {
         let markdown = page.markdown();
         for event in render::parser(&markdown) {
-            let pulldown_cmark::Event::Start(pulldown_cmark::Tag::Link { dest_url, .. }) = event else { continue };
+            let pulldown_cmark::Event::Start(pulldown_cmark::Tag::Link { dest_url, .. }) = event else {
+                continue;
+            };
             if let Target::Repository(path) = links::target(page, &dest_url) {
                 assert!(workspace().join(&path).exists(), "{} links to {path}", page.source);
             }

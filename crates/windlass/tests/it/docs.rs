@@ -77,7 +77,8 @@ fn every_link_and_every_anchor_of_the_site_leads_somewhere() {
         }
     }
     assert!(count > 2_000, "{count} links");
-    let index = text("search.js").strip_prefix("windlassSearch(").and_then(|index| index.strip_suffix(");\n"));
+    let index =
+        text("search.js").strip_prefix("windlassSearch(").and_then(|index| index.strip_suffix(");\n"));
     let index: Vec<[String; 4]> = serde_json::from_str(index.unwrap()).unwrap();
     for [_, _, address, _] in &index {
         check("search.js", address);
@@ -95,7 +96,8 @@ fn the_server_serves_the_same_site_without_a_token() {
         let (status, body) = request(server.http, "GET", &format!("/docs/{path}"), "").unwrap();
         assert!(status == 200 && body.as_bytes() == bytes, "{path}: {status}");
     }
-    let get = |method: &str, path: &str, headers: &str| exchange(server.http, method, path, headers, "").unwrap();
+    let get =
+        |method: &str, path: &str, headers: &str| exchange(server.http, method, path, headers, "").unwrap();
     let (head, body) = get("GET", "/docs/", "");
     assert_eq!(body.as_bytes(), files["index.html"]);
     let head = head.to_ascii_lowercase();

@@ -14,7 +14,8 @@ pub(in crate::docs) fn page() -> String {
         let title = sentence(text(&tag["name"]));
         page.push_str(&format!("\n## {}\n\n", title.trim_end_matches('.')));
         page.push_str(&format!("{}\n", sentence(text(&tag["description"]))));
-        for (path, method, call) in calls_of(&document).filter(|(_, _, call)| call["tags"][0] == tag["name"]) {
+        for (path, method, call) in calls_of(&document).filter(|(_, _, call)| call["tags"][0] == tag["name"])
+        {
             write(&mut page, path, method, call);
         }
     }

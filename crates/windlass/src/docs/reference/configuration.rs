@@ -17,7 +17,9 @@ pub(in crate::docs) fn page() -> String {
     for (section, keys) in sections() {
         page.push_str(&format!("\n## {section}\n\n"));
         if Page::find(&format!("docs/dialects/{section}.md")).is_some() {
-            page.push_str(&format!("The dialect is described in [{section}.md](../dialects/{section}.md).\n\n"));
+            page.push_str(&format!(
+                "The dialect is described in [{section}.md](../dialects/{section}.md).\n\n"
+            ));
         }
         page.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
         for key in keys {

@@ -35,8 +35,7 @@ fn the_table_of_contents_has_every_page_once() {
         let is_known = chapter.page.is_some() || (chapter.link.is_empty() && !chapter.children.is_empty());
         assert!(is_known, "docs/SUMMARY.md links to {}, which is not a page", chapter.link);
     }
-    let mut found: Vec<&str> =
-        chapters.iter().filter_map(|chapter| Some(chapter.page?.source)).collect();
+    let mut found: Vec<&str> = chapters.iter().filter_map(|chapter| Some(chapter.page?.source)).collect();
     found.sort_unstable();
     let mut pages: Vec<&str> = PAGES.iter().map(|page| page.source).collect();
     pages.sort_unstable();

@@ -24,7 +24,11 @@ fn the_reference_in_the_repository_is_the_generated_one() {
             std::fs::write(&path, markdown(name)).unwrap();
         }
         let kept = std::fs::read_to_string(&path).unwrap_or_default();
-        let differs = kept.lines().zip(markdown(name).lines()).find(|(kept, made)| kept != made).map(|(_, made)| made.to_owned());
+        let differs = kept
+            .lines()
+            .zip(markdown(name).lines())
+            .find(|(kept, made)| kept != made)
+            .map(|(_, made)| made.to_owned());
         assert!(
             kept == markdown(name),
             "docs/reference/{name}.md is not up to date: run WINDLASS_UPDATE=1 cargo test -p windlass reference\n{differs:?}"
@@ -37,7 +41,8 @@ fn every_command_and_option_is_in_the_reference() {
     let page = markdown("command-line");
     let mut root = Cli::command();
     root.build();
-    let commands = root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    let commands =
+        root.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
     let mut count = 0;
     for command in commands {
         let title = format!("\n## windlass {}\n", command.get_name());
@@ -86,7 +91,8 @@ fn every_call_is_in_the_reference_with_its_role_parameters_and_answers() {
     let document = openapi::describe(calls::CALLS);
     assert_eq!(calls_of(&document).count(), calls::CALLS.len());
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        let section = page.split(&format!("\n### {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} is missing"));
+        let section =
+            page.split(&format!("\n### {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} is missing"));
         let section = section.split("\n### ").next().unwrap();
         for field in schema["properties"].as_object().into_iter().flatten().map(|(field, _)| field) {
             assert!(section.contains(&format!("\n| `{field}` |")), "{field} of {name}");

@@ -42,11 +42,13 @@ fn code_is_copied_without_prompts_and_output() {
     browser.go(&at(&server, "index.html"));
     browser.until("document.querySelector('.code button')");
     browser.js("Object.defineProperty(navigator, 'clipboard', { value: { writeText: (text) => { window.copied = text; } } })");
-    browser.js("document.querySelector('.language-console').closest('.code').querySelector('button').click()");
+    browser
+        .js("document.querySelector('.language-console').closest('.code').querySelector('button').click()");
     browser.until("window.copied?.startsWith('windlass push greet')");
     let copied = browser.js("window.copied");
     assert!(!copied.as_str().unwrap().contains("job 1 pushed"), "{copied}");
-    browser.until("[...document.querySelectorAll('.code button')].some((one) => one.textContent === 'Copied')");
+    browser
+        .until("[...document.querySelectorAll('.code button')].some((one) => one.textContent === 'Copied')");
 }
 
 #[test]
@@ -55,7 +57,14 @@ fn the_pages_fit_a_desk_and_a_phone_in_both_themes() {
     let browser = Browser::looking(WIDE);
     for (width, dark) in [(1400, false), (1400, true), (390, false), (390, true)] {
         browser.look(Look { width, dark, ..WIDE });
-        for path in ["index", "operating", "reference/api", "reference/configuration", "dialects/bedrock", "clients/python"] {
+        for path in [
+            "index",
+            "operating",
+            "reference/api",
+            "reference/configuration",
+            "dialects/bedrock",
+            "clients/python",
+        ] {
             browser.go(&at(&server, &format!("{path}.html")));
             browser.until("document.querySelector('.code button, .table')");
             assert_eq!(browser.js(FITS), true, "{path} at {width}");

@@ -34,7 +34,5 @@ pub(super) fn write(page: &mut Page, series: &[(JobKey, Arc<JobSeries>)], other:
 
 type Counting = fn(&JobSeries) -> u64;
 
-static COUNTERS: [(&MetricFamily, Counting); 2] = [
-    (&families::JOB_PUSHES, |one| one.pushed.get()),
-    (&families::JOB_CLAIMS, |one| one.claimed.get()),
-];
+static COUNTERS: [(&MetricFamily, Counting); 2] =
+    [(&families::JOB_PUSHES, |one| one.pushed.get()), (&families::JOB_CLAIMS, |one| one.claimed.get())];

@@ -1,5 +1,5 @@
-use super::*;
 use super::families::{GROUPS, MetricFamily, MetricKind};
+use super::*;
 use crate::query::Histogram;
 use std::collections::BTreeSet;
 use windlass_core::{Queue, Tenant};
