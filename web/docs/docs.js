@@ -12,7 +12,8 @@
   const theme = kept.get('windlass.theme');
   if (theme) page.dataset.theme = theme;
 
-  const by = (id) => document.getElementById(id);
+  // Element of the layout. Its id has a prefix that no heading of a text has.
+  const by = (id) => document.getElementById(`site_${id}`);
 
   function turnTheme() {
     const dark = page.dataset.theme === 'dark' || (!page.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches);
@@ -34,14 +35,14 @@
 
   // Marks the section that is read in the contents of the page.
   function followReading() {
-    const links = [...document.querySelectorAll('#contents a')];
+    const links = [...document.querySelectorAll('#site_contents a')];
     if (!links.length) return;
     const wide = matchMedia('(min-width: 1181px)');
     const fold = () => { by('contents').open = wide.matches; };
     fold();
     wide.addEventListener('change', fold);
     by('contents').querySelector('summary').addEventListener('click', (event) => { if (wide.matches) event.preventDefault(); });
-    const headings = links.map((link) => by(decodeURIComponent(link.hash.slice(1))));
+    const headings = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
     let asked = false;
     const mark = () => {
       asked = false;
@@ -127,7 +128,7 @@
     item.role = 'presentation';
     const link = document.createElement('a');
     link.href = root + hit.address;
-    link.id = `hit-${number}`;
+    link.id = `site_hit_${number}`;
     link.role = 'option';
     link.tabIndex = -1;
     const name = document.createElement('b');

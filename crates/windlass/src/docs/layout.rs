@@ -29,18 +29,18 @@ pub(super) fn html(page: &'static Page) -> String {
 <script src=\"{root}docs.js\" data-root=\"{root}\" data-index=\"{SEARCH_INDEX}\"></script>
 </head>
 <body>
-<a class=\"skip\" href=\"#main\">Skip to content</a>
+<a class=\"skip\" href=\"#site_main\">Skip to content</a>
 <header class=\"top\">
-<button id=\"menu\" class=\"bare\" type=\"button\" aria-controls=\"chapters\" aria-expanded=\"false\" aria-label=\"Chapters\">☰</button>
+<button id=\"site_menu\" class=\"bare\" type=\"button\" aria-controls=\"site_chapters\" aria-expanded=\"false\" aria-label=\"Chapters\">☰</button>
 <a class=\"brand\" href=\"{root}index.html\"><img src=\"{root}icon.svg\" alt=\"\">Windlass</a>
-<div id=\"find\" role=\"search\"><input id=\"search\" type=\"search\" placeholder=\"Search\" autocomplete=\"off\" aria-label=\"Search the documentation\" role=\"combobox\" aria-expanded=\"false\" aria-controls=\"found\"><kbd>/</kbd>
-<ul id=\"found\" role=\"listbox\" aria-label=\"Search results\" hidden></ul></div>
-<button id=\"theme\" class=\"bare\" type=\"button\" title=\"Light or dark theme\" aria-label=\"Light or dark theme\">◐</button>
+<div id=\"site_find\" role=\"search\"><input id=\"site_search\" type=\"search\" placeholder=\"Search\" autocomplete=\"off\" aria-label=\"Search the documentation\" role=\"combobox\" aria-expanded=\"false\" aria-controls=\"site_found\"><kbd>/</kbd>
+<ul id=\"site_found\" role=\"listbox\" aria-label=\"Search results\" hidden></ul></div>
+<button id=\"site_theme\" class=\"bare\" type=\"button\" title=\"Light or dark theme\" aria-label=\"Light or dark theme\">◐</button>
 </header>
 <div class=\"frame\">
-<nav id=\"chapters\" aria-label=\"Chapters\">
+<nav id=\"site_chapters\" aria-label=\"Chapters\">
 {chapters}</nav>
-<main id=\"main\" tabindex=\"-1\">
+<main id=\"site_main\" tabindex=\"-1\">
 {contents}<article>
 {text}</article>
 {turn}<footer>Windlass {version}</footer>
@@ -104,7 +104,7 @@ fn contents(article: &Article) -> String {
             format!("<li class=\"{level}\"><a href=\"#{id}\">{text}</a></li>\n")
         })
         .collect();
-    format!("<details id=\"contents\" open><summary>On this page</summary><ul>\n{items}</ul></details>\n")
+    format!("<details id=\"site_contents\" open><summary>On this page</summary><ul>\n{items}</ul></details>\n")
 }
 
 fn turn(here: &Page) -> String {

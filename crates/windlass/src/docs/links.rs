@@ -11,7 +11,7 @@ pub(super) enum Target {
     /// Picture, by its path on the site.
     File(&'static str),
     /// File or folder of the repository that is not on the site.
-    Repository(String),
+    Repository,
 }
 
 pub(super) fn target(from: &Page, link: &str) -> Target {
@@ -26,7 +26,7 @@ pub(super) fn target(from: &Page, link: &str) -> Target {
     let file = || path.strip_prefix("docs/").and_then(|path| FILES.iter().find(|file| file.path == path));
     match Page::find(page) {
         Some(page) => Target::Page(page, fragment),
-        None => file().map_or_else(|| Target::Repository(path.clone()), |file| Target::File(file.path)),
+        None => file().map_or_else(|| Target::Repository, |file| Target::File(file.path)),
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn href(from: &Page, link: &str) -> Option<String> {
         Target::Page(page, fragment) => Some(format!("{}{}{fragment}", from.to_root(), page.path())),
         Target::File(path) => Some(format!("{}{path}", from.to_root())),
         Target::Unchanged => Some(link.to_owned()),
-        Target::Repository(_) => None,
+        Target::Repository => None,
     }
 }
 

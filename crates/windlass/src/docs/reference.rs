@@ -27,6 +27,14 @@ fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) }
 }
 
+/// Number with a comma after each group of three digits.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let sign = if number < 0 { "-" } else { "" };
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    format!("{sign}{}", groups.join(","))
+}
+
 /// Sentence with a capital letter and a full stop.
 fn sentence(text: &str) -> String {
     let text = text.trim();

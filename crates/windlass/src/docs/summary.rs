@@ -18,8 +18,7 @@ pub(super) struct Part {
 
 pub(super) struct Chapter {
     pub title: &'static str,
-    /// Link as written; empty for a chapter that only holds others.
-    pub link: &'static str,
+    /// `None` for a chapter that only holds others.
     pub page: Option<&'static Page>,
     pub children: Vec<Chapter>,
 }
@@ -73,5 +72,5 @@ fn chapter(line: &'static str) -> Option<Chapter> {
     let (title, link) = line.trim_start_matches([' ', '-']).strip_prefix('[')?.split_once("](")?;
     let link = link.strip_suffix(')')?;
     let page = Page::find(&links::resolve(SOURCE, link));
-    Some(Chapter { title, link, page, children: Vec::new() })
+    Some(Chapter { title, page, children: Vec::new() })
 }

@@ -15,6 +15,7 @@ pub(in crate::docs) fn page() -> String {
     }
     page.push('\n');
     page.push_str(&examples(&root));
+    page.push_str(&connection(&root));
     for command in shown(&root) {
         write(&mut page, command, "##");
     }
@@ -29,14 +30,39 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
 fn write(page: &mut String, command: &Command, level: &str) {
     page.push_str(&format!("\n{level} {}\n\n{}\n\n", name(command), paragraphs(&about(command))));
     let usage = command.clone().render_usage().to_string();
-    page.push_str(&format!("```text\n{}\n```\n\n", usage.trim_start_matches("Usage: ").trim()));
-    let arguments = || command.get_arguments().filter(|arg| is_shown(arg));
+    let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
+    page.push_str(&format!("```text\n{}\n```\n\n", usage.join("\n").trim()));
+    let is_client = is_client(command);
+    let arguments = || command.get_arguments().filter(|arg| is_shown(arg) && !(is_client && is_connection(arg)));
     table(page, "argument", arguments().filter(|arg| arg.is_positional()));
     table(page, "option", arguments().filter(|arg| !arg.is_positional()));
+    if is_client {
+        page.push_str("Also the [options of the connection](#options-of-the-connection).\n\n");
+    }
     page.push_str(&examples(command));
     for below in shown(command) {
         write(page, below, "###");
     }
+}
+
+/// Options with which every client command finds its server.
+const CONNECTION: [&str; 4] = ["server", "token", "ca", "client-cert"];
+
+fn is_connection(arg: &Arg) -> bool {
+    arg.get_long().is_some_and(|long| CONNECTION.contains(&long))
+}
+
+fn is_client(command: &Command) -> bool {
+    command.get_arguments().filter(|arg| is_connection(arg)).count() == CONNECTION.len()
+}
+
+/// Section about the options of the connection, which are described once.
+fn connection(root: &Command) -> String {
+    let mut section = "\n## Options of the connection\n\nOf every command that talks to a server.\n\n".to_owned();
+    if let Some(client) = shown(root).find(|command| is_client(command)) {
+        table(&mut section, "option", client.get_arguments().filter(|arg| is_connection(arg)));
+    }
+    section
 }
 
 fn is_shown(arg: &Arg) -> bool {
@@ -76,8 +102,8 @@ fn description(arg: &Arg) -> String {
         if !choices.is_empty() {
             text.push_str(&format!(" One of {}.", choices.join(", ")));
         }
-        let defaults: Vec<String> =
-            arg.get_default_values().iter().map(|value| code(&value.to_string_lossy())).collect();
+        let defaults = arg.get_default_values().iter().filter(|value| !value.is_empty());
+        let defaults: Vec<String> = defaults.map(|value| code(&value.to_string_lossy())).collect();
         if !defaults.is_empty() && !arg.is_hide_default_value_set() {
             text.push_str(&format!(" Default: {}.", defaults.join(", ")));
         }
@@ -125,5 +151,5 @@ fn examples(command: &Command) -> String {
     if is_code {
         page.push_str("```\n");
     }
-    page
+    page.replace("\n\n```\n", "\n```\n").replace("\n\n\n", "\n\n")
 }

@@ -1,6 +1,6 @@
 //! Reference of the configuration, from the list of keys.
 
-use super::{NOTICE, cell, code};
+use super::{NOTICE, cell, code, grouped};
 use crate::config::keys::Keys;
 use crate::docs::pages::Page;
 use windlass_dialects::ALL;
@@ -23,7 +23,7 @@ pub(in crate::docs) fn page() -> String {
         }
         page.push_str("| key | default | value | meaning |\n|---|---|---|---|\n");
         for key in keys {
-            let secret = if key.secret { " Never shown." } else { "" };
+            let secret = if key.secret { "; never shown" } else { "" };
             page.push_str(&format!(
                 "| `{}` | {} | {} | {}{secret} |\n",
                 key.name,
@@ -58,7 +58,7 @@ fn value(kind: ValueKind) -> String {
         ValueKind::Address => "`HOST:PORT`".to_owned(),
         ValueKind::AddressOrOff => "`HOST:PORT` or `off`".to_owned(),
         ValueKind::Choice(words) => words.iter().map(|word| code(word)).collect::<Vec<_>>().join(", "),
-        ValueKind::Whole { min, max } => format!("{min} to {max}"),
+        ValueKind::Whole { min, max } => format!("{} to {}", grouped(min), grouped(max)),
         ValueKind::Switch => "`true`, `false`".to_owned(),
         ValueKind::KeepTime => "duration, `0` or `forever`".to_owned(),
         ValueKind::List => "list of texts".to_owned(),

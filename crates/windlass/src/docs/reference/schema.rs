@@ -1,6 +1,6 @@
 //! JSON schemas in words.
 
-use super::{cell, code, sentence};
+use super::{cell, code, grouped, sentence};
 use crate::docs::render::slug;
 use serde_json::Value;
 
@@ -82,10 +82,14 @@ fn plain(kind: &str, schema: &Value) -> String {
 }
 
 fn range(schema: &Value) -> String {
-    match (&schema["minimum"], &schema["maximum"]) {
-        (Value::Null, Value::Null) => String::new(),
-        (min, Value::Null) => format!(" from {min}"),
-        (Value::Null, max) => format!(" up to {max}"),
-        (min, max) => format!(" {min} to {max}"),
+    let bound = |key: &str| match &schema[key] {
+        Value::Null => None,
+        number => Some(number.as_i64().map_or_else(|| number.to_string(), grouped)),
+    };
+    match (bound("minimum"), bound("maximum")) {
+        (None, None) => String::new(),
+        (Some(min), None) => format!(" from {min}"),
+        (None, Some(max)) => format!(" up to {max}"),
+        (Some(min), Some(max)) => format!(" {min} to {max}"),
     }
 }

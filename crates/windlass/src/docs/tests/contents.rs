@@ -25,15 +25,16 @@ fn every_document_of_the_folder_is_a_page() {
     there.retain(|path| path.ends_with(".md") && path != summary::SOURCE);
     let pages = PAGES.iter().map(|page| page.source.to_owned());
     let listed: BTreeSet<String> = pages.filter(|source| source.starts_with("docs/")).collect();
-    assert_eq!(listed, there, "PAGES in docs/pages.rs and the folder docs");
+    let differs: Vec<&String> = listed.symmetric_difference(&there).collect();
+    assert!(differs.is_empty(), "only in PAGES of docs/pages.rs, or only in the folder docs: {differs:?}");
 }
 
 #[test]
 fn the_table_of_contents_has_every_page_once() {
     let chapters = summary::chapters();
     for chapter in &chapters {
-        let is_known = chapter.page.is_some() || (chapter.link.is_empty() && !chapter.children.is_empty());
-        assert!(is_known, "docs/SUMMARY.md links to {}, which is not a page", chapter.link);
+        let is_known = chapter.page.is_some() || !chapter.children.is_empty();
+        assert!(is_known, "{} in docs/SUMMARY.md links to a file that is not a page", chapter.title);
     }
     let mut found: Vec<&str> = chapters.iter().filter_map(|chapter| Some(chapter.page?.source)).collect();
     found.sort_unstable();

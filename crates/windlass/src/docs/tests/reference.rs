@@ -36,6 +36,13 @@ fn the_reference_in_the_repository_is_the_generated_one() {
     }
 }
 
+/// True for an option that is described with the connection.
+fn is_of_connection(section: &str, arg: &str) -> bool {
+    let page = markdown("command-line");
+    let table = page.split("\n## Options of the connection\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    section.contains("(#options-of-the-connection)") && table.contains(&format!("`--{arg}"))
+}
+
 #[test]
 fn every_command_and_option_is_in_the_reference() {
     let page = markdown("command-line");
@@ -50,7 +57,8 @@ fn every_command_and_option_is_in_the_reference() {
         let section = section.split("\n## ").next().unwrap();
         assert!(section.contains(&format!("windlass {}", command.get_name())), "{title} has no example");
         for arg in command.get_opts().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long()) {
-            assert!(section.contains(&format!("--{arg}")), "--{arg} of {title}");
+            let is_there = section.contains(&format!("`--{arg}")) || section.contains(&format!(", --{arg}"));
+            assert!(is_there || is_of_connection(section, arg), "--{arg} of {title}");
             count += 1;
         }
     }

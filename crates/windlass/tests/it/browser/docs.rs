@@ -19,18 +19,18 @@ fn a_section_is_found_from_the_ui_by_its_words() {
     browser.click("#docs");
     browser.until_shows("h1", "Windlass");
     browser.keys("/");
-    browser.until("document.activeElement.id === 'search'");
+    browser.until("document.activeElement.id === 'site_search'");
     browser.keys("quotas per tenant");
-    browser.until_shows("#found [aria-selected=true]", "Quotas per tenant");
+    browser.until_shows("#site_found [aria-selected=true]", "Quotas per tenant");
     browser.picture("docs-search");
     browser.keys("\u{e015}\u{e013}\u{e007}");
     browser.until("location.pathname.endsWith('/operating.html') && location.hash === '#quotas-per-tenant'");
-    browser.until_shows("#contents [aria-current]", "Quotas per tenant");
-    assert_eq!(browser.text("#chapters [aria-current]"), "Operating");
-    browser.fill("#search", "xyzzy-nothing");
-    browser.until_shows("#found", "Nothing found");
+    browser.until_shows("#site_contents [aria-current]", "Quotas per tenant");
+    assert_eq!(browser.text("#site_chapters [aria-current]"), "Operating");
+    browser.fill("#site_search", "xyzzy-nothing");
+    browser.until_shows("#site_found", "Nothing found");
     browser.keys("\u{e00c}");
-    browser.until("document.getElementById('found').hidden");
+    browser.until("document.getElementById('site_found').hidden");
     browser.click(".turn .next");
     browser.until_shows("h1", "stores");
 }
@@ -72,15 +72,15 @@ fn the_pages_fit_a_desk_and_a_phone_in_both_themes() {
             browser.picture(&format!("docs-{}-{width}-{theme}", path.replace('/', "-")));
         }
         let wide = width > 1000;
-        assert_eq!(browser.js("document.getElementById('contents').open"), wide);
-        assert_eq!(browser.js("getComputedStyle(document.getElementById('menu')).display === 'none'"), wide);
+        assert_eq!(browser.js("document.getElementById('site_contents').open"), wide);
+        assert_eq!(browser.js("getComputedStyle(document.getElementById('site_menu')).display === 'none'"), wide);
     }
-    browser.click("#menu");
-    browser.until_shows("#chapters.open", "Metrics");
+    browser.click("#site_menu");
+    browser.until_shows("#site_chapters.open", "Metrics");
     browser.picture("docs-chapters-390-dark");
     let ink = "getComputedStyle(document.body).color";
     let dark = browser.js(ink);
-    browser.click("#theme");
+    browser.click("#site_theme");
     assert_ne!(browser.js(ink), dark);
     browser.reload();
     assert_ne!(browser.js(ink), dark, "the choice is kept");
@@ -93,8 +93,8 @@ fn the_exported_site_works_from_a_file_system() {
     let browser = Browser::looking(WIDE);
     browser.go(&format!("file://{}/dialects/jq.html", folder.path().display()));
     browser.until_shows("h1", "JQ");
-    browser.fill("#search", "metrics.series_max");
-    browser.until_shows("#found", "Configuration");
+    browser.fill("#site_search", "metrics.series_max");
+    browser.until_shows("#site_found", "Configuration");
     browser.keys("\u{e007}");
     browser.until("location.pathname.includes('/reference/configuration.html') || location.pathname.includes('/operating.html')");
 }
