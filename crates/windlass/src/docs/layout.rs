@@ -104,7 +104,9 @@ fn contents(article: &Article) -> String {
             format!("<li class=\"{level}\"><a href=\"#{id}\">{text}</a></li>\n")
         })
         .collect();
-    format!("<details id=\"site_contents\" open><summary>On this page</summary><ul>\n{items}</ul></details>\n")
+    format!(
+        "<details id=\"site_contents\" open><summary>On this page</summary><ul>\n{items}</ul></details>\n"
+    )
 }
 
 fn turn(here: &Page) -> String {

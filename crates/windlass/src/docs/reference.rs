@@ -31,7 +31,8 @@ fn code(text: &str) -> String {
 fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let sign = if number < 0 { "-" } else { "" };
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
     format!("{sign}{}", groups.join(","))
 }
 

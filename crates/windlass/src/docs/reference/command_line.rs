@@ -33,7 +33,8 @@ fn write(page: &mut String, command: &Command, level: &str) {
     let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
     page.push_str(&format!("```text\n{}\n```\n\n", usage.join("\n").trim()));
     let is_client = is_client(command);
-    let arguments = || command.get_arguments().filter(|arg| is_shown(arg) && !(is_client && is_connection(arg)));
+    let arguments =
+        || command.get_arguments().filter(|arg| is_shown(arg) && !(is_client && is_connection(arg)));
     table(page, "argument", arguments().filter(|arg| arg.is_positional()));
     table(page, "option", arguments().filter(|arg| !arg.is_positional()));
     if is_client {
@@ -58,7 +59,8 @@ fn is_client(command: &Command) -> bool {
 
 /// Section about the options of the connection, which are described once.
 fn connection(root: &Command) -> String {
-    let mut section = "\n## Options of the connection\n\nOf every command that talks to a server.\n\n".to_owned();
+    let mut section =
+        "\n## Options of the connection\n\nOf every command that talks to a server.\n\n".to_owned();
     if let Some(client) = shown(root).find(|command| is_client(command)) {
         table(&mut section, "option", client.get_arguments().filter(|arg| is_connection(arg)));
     }

@@ -73,7 +73,10 @@ fn the_pages_fit_a_desk_and_a_phone_in_both_themes() {
         }
         let wide = width > 1000;
         assert_eq!(browser.js("document.getElementById('site_contents').open"), wide);
-        assert_eq!(browser.js("getComputedStyle(document.getElementById('site_menu')).display === 'none'"), wide);
+        assert_eq!(
+            browser.js("getComputedStyle(document.getElementById('site_menu')).display === 'none'"),
+            wide
+        );
     }
     browser.click("#site_menu");
     browser.until_shows("#site_chapters.open", "Metrics");
