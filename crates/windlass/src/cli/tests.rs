@@ -65,7 +65,8 @@ fn commands(page: &str) -> Vec<&str> {
 #[test]
 fn every_command_in_the_documents_can_be_parsed() {
     let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let pages = std::fs::read_dir(workspace.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let folders = ["docs", "docs/migration"].map(|folder| std::fs::read_dir(workspace.join(folder)).unwrap());
+    let pages = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
     let pages = pages.filter(|path| path.extension().is_some_and(|kind| kind == "md"));
     let mut count = 0;
     for path in pages.chain([workspace.join("README.md")]) {

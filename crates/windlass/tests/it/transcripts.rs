@@ -20,6 +20,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 /// Command of a console block with the output shown below it.
 pub struct Step {
@@ -61,39 +62,81 @@ pub fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 
 /// Runs all steps of a page and compares their output. Returns the number of steps.
 pub fn run(server: &Server, page: &str) -> usize {
-    let mut shell = Shell::start(server);
-    let mut tokens: BTreeMap<String, String> = BTreeMap::new();
+    let mut session = Session::start(server, &[]);
     let steps = steps(page);
-    for Step { command, shown } in &steps {
-        let mut real = command.clone();
-        for (shown, token) in &tokens {
-            real = real.replace(shown, token);
-        }
-        let (said, code) = shell.run(&at_address(&real, &server.http.to_string()));
-        let said = at_default_address(&said, &server.http.to_string());
-        let said: Vec<&str> = said.trim_end().lines().collect();
-        let expected: Vec<&str> = shown.iter().map(String::as_str).collect();
-        let fails = expected.iter().any(|line| line.starts_with("error:"));
-        let fits = lines_fit(&expected, &said) && (code != 0) == fails;
-        assert!(
-            fits,
-            "$ {command}\nshown:\n{}\n\nreal (exit code {code}):\n{}",
-            expected.join("\n"),
-            said.join("\n")
-        );
-        for (shown, real) in tokens_of(&expected).into_iter().zip(tokens_of(&said)) {
-            tokens.insert(shown, real);
-        }
+    for step in &steps {
+        session.step(step);
     }
     steps.len()
 }
 
-fn at_address(text: &str, address: &str) -> String {
+/// Shell of a reader, with the lease tokens of its commands so far.
+pub struct Session<'a> {
+    server: &'a Server,
+    shell: Shell,
+    tokens: BTreeMap<String, String>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts a shell with these variables in its environment.
+    pub fn start(server: &'a Server, variables: &[(&str, String)]) -> Session<'a> {
+        Session { server, shell: Shell::start(server, variables), tokens: BTreeMap::new() }
+    }
+
+    /// Runs a command and compares its output.
+    pub fn step(&mut self, step: &Step) {
+        let (said, code) = self.run(&step.command);
+        if let Err(difference) = self.compare(step, &said, code) {
+            panic!("{difference}");
+        }
+    }
+
+    /// Runs a command that only reads, until its output is as shown.
+    pub fn step_until_it_fits(&mut self, step: &Step) {
+        let started = Instant::now();
+        loop {
+            let (said, code) = self.run(&step.command);
+            match self.compare(step, &said, code) {
+                Ok(()) => return,
+                Err(difference) => assert!(started.elapsed() < PATIENCE, "{difference}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Output and exit code of a command, with the address of the server as a page shows it.
+    fn run(&mut self, command: &str) -> (String, i32) {
+        let mut real = command.to_owned();
+        for (shown, token) in &self.tokens {
+            real = real.replace(shown, token);
+        }
+        let address = self.server.http.to_string();
+        let (said, code) = self.shell.run(&at_address(&real, &address));
+        (said.replace(&address, "127.0.0.1:7373"), code)
+    }
+
+    fn compare(&mut self, Step { command, shown }: &Step, said: &str, code: i32) -> Result<(), String> {
+        let said: Vec<&str> = said.trim_end().lines().collect();
+        let expected: Vec<&str> = shown.iter().map(String::as_str).collect();
+        let fails = expected.iter().any(|line| line.starts_with("error:"));
+        if !lines_fit(&expected, &said) || (code != 0) != fails {
+            let (expected, said) = (expected.join("\n"), said.join("\n"));
+            return Err(format!("$ {command}\nshown:\n{expected}\n\nreal (exit code {code}):\n{said}"));
+        }
+        self.tokens.extend(tokens_of(&expected).into_iter().zip(tokens_of(&said)));
+        Ok(())
+    }
+}
+
+/// Text of a page with the address of a server in place of the default one.
+pub fn at_address(text: &str, address: &str) -> String {
     text.replace("localhost:7373", address).replace("127.0.0.1:7373", address)
 }
 
-fn at_default_address(text: &str, address: &str) -> String {
-    text.replace(address, "127.0.0.1:7373")
+/// `PATH` with the folder of the program in front.
+pub fn path_with_windlass() -> String {
+    let programs = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap();
+    format!("{}:{}", programs.display(), std::env::var("PATH").unwrap())
 }
 
 /// Shell with the program in its path and the server in its environment.
@@ -106,8 +149,7 @@ struct Shell {
 const END: char = '\u{1e}';
 
 impl Shell {
-    fn start(server: &Server) -> Shell {
-        let programs = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap();
+    fn start(server: &Server, variables: &[(&str, String)]) -> Shell {
         let mut bash = Command::new("bash");
         for (name, value) in windlass().get_envs() {
             match value {
@@ -115,7 +157,10 @@ impl Shell {
                 None => bash.env_remove(name),
             };
         }
-        bash.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
+        bash.env("PATH", path_with_windlass());
+        for (name, value) in variables {
+            bash.env(name, value);
+        }
         bash.args(["--noprofile", "--norc"])
             .env("WINDLASS_SERVER", server.url())
             .current_dir(server.folder());
