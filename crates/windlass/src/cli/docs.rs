@@ -6,7 +6,7 @@ use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Print the address of the documentation on a running server, or write it to a folder as a static site
+/// Print where a server serves the documentation, or write it to a folder
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

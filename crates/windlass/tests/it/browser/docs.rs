@@ -32,7 +32,7 @@ fn a_section_is_found_from_the_ui_by_its_words() {
     browser.keys("\u{e00c}");
     browser.until("document.getElementById('site_found').hidden");
     browser.click(".turn .next");
-    browser.until_shows("h1", "stores");
+    browser.until_shows("h1", "Stores");
 }
 
 #[test]
@@ -41,7 +41,9 @@ fn code_is_copied_without_prompts_and_output() {
     let browser = Browser::looking(WIDE);
     browser.go(&at(&server, "index.html"));
     browser.until("document.querySelector('.code button')");
-    browser.js("Object.defineProperty(navigator, 'clipboard', { value: { writeText: (text) => { window.copied = text; } } })");
+    browser.js(
+        "void Object.defineProperty(navigator, 'clipboard', { value: { writeText: (text) => { window.copied = text; } } })",
+    );
     browser
         .js("document.querySelector('.language-console').closest('.code').querySelector('button').click()");
     browser.until("window.copied?.startsWith('windlass push greet')");
