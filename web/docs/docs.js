@@ -92,14 +92,22 @@
     return loading;
   }
 
-  // Sections that contain every word; a match in a title counts more, and in its beginning most.
+  // Points for a word in a text: most at its beginning, more at the beginning of a word than inside of one.
+  function points(text, word, [first, begins, inside]) {
+    let at = text.indexOf(word);
+    if (at <= 0) return at === 0 ? first : 0;
+    for (; at > 0; at = text.indexOf(word, at + 1)) if (!/[\p{L}\p{N}]/u.test(text[at - 1])) return begins;
+    return inside;
+  }
+
+  // Sections that contain every word; a match in a title counts more.
   function search(sections, words) {
     const found = [];
     for (const [title, section, address, text] of sections) {
       const [inTitle, inSection, inText] = [title, section, text].map((part) => part.toLowerCase());
       let score = 0;
       for (const word of words) {
-        const here = (inSection.startsWith(word) ? 60 : inSection.includes(word) ? 30 : 0) + (inTitle.includes(word) ? (section ? 8 : 70) : 0) + (inText.includes(word) ? 4 : 0);
+        const here = points(inSection, word, [60, 40, 10]) + points(inTitle, word, section ? [8, 8, 2] : [70, 50, 10]) + points(inText, word, [5, 5, 1]);
         if (!here) { score = 0; break; }
         score += here;
       }
