@@ -25,8 +25,15 @@ pub(crate) struct Hooks {
     pub(crate) error: Vec<OnError>,
 }
 
-/// Future of a handler with its hooks.
+/// Future of a handler with its hooks, within a span if traces are recorded.
 pub(crate) fn start(task: &Registered, run: &Arc<Run>, hooks: &Hooks) -> Running {
+    let running = hooked(task, run, hooks);
+    #[cfg(feature = "opentelemetry")]
+    let running = crate::otel::traced(&run.job, Context::new(Arc::clone(run)).traceparent(), running);
+    running
+}
+
+fn hooked(task: &Registered, run: &Arc<Run>, hooks: &Hooks) -> Running {
     let ctx = Context::new(Arc::clone(run));
     if hooks.before.is_empty() && hooks.after.is_empty() && hooks.error.is_empty() {
         return (task.handler)(ctx);

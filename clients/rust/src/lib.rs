@@ -10,6 +10,8 @@ mod error;
 mod hooks;
 mod http;
 pub mod jq;
+#[cfg(feature = "opentelemetry")]
+mod otel;
 mod outcome;
 mod push;
 mod random;

@@ -146,6 +146,10 @@ impl<A: Serialize, R: DeserializeOwned> Push<A, R> {
 
     pub(crate) fn job(&self, payload: &A) -> Result<NewJob, Error> {
         let mut options = self.options.clone();
+        #[cfg(feature = "opentelemetry")]
+        if !options.tags.iter().any(|tag| tag.starts_with(TRACEPARENT)) {
+            options.tags.extend(crate::otel::current().map(|of| format!("{TRACEPARENT}{of}")));
+        }
         if let Some(key) = &self.task.unique {
             options.unique = Some(Value::String(format!("{}:{}", self.task.name, key(payload))));
         }

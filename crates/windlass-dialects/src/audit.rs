@@ -54,14 +54,14 @@ pub(crate) struct Concern {
 pub(crate) type Concerns = Arc<Mutex<Vec<Concern>>>;
 
 impl Call {
-    /// Says whom a recorded call concerns, if that is not the tenant of the caller or the target in the path.
+    /// Adds an entry for this tenant and job, if they are not the tenant of the caller and the target in the path.
     pub(crate) fn concerns(&self, tenant: &Tenant, job: Option<JobId>) {
         if let Some(concerns) = &self.concerned {
             concerns.lock().push(Concern { tenant: tenant.clone(), job, detail: None });
         }
     }
 
-    /// Says what was done to the one that was named last.
+    /// Sets the detail of the last entry.
     pub(crate) fn has_done(&self, detail: String) {
         if let Some(concerns) = &self.concerned
             && let Some(last) = concerns.lock().last_mut()

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// All calls of one path.
-struct Place {
+struct PathRoutes {
     dialect: &'static dyn Dialect,
     running: Arc<dyn Running>,
     routes: Vec<&'static Route>,
@@ -33,7 +33,7 @@ struct Place {
     allow: String,
 }
 
-impl Place {
+impl PathRoutes {
     fn meter(&self, method: &Method) -> &RouteMeter {
         let found = self.meters.iter().find(|meter| meter.method == route_method(method));
         found.unwrap_or(&self.other)
@@ -88,8 +88,8 @@ fn count_requests(router: Router, meter: Arc<RouteMeter>) -> Router {
     }))
 }
 
-fn places(server: &Server, dialect: &'static dyn Dialect, running: &Arc<dyn Running>) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+fn places(server: &Server, dialect: &'static dyn Dialect, running: &Arc<dyn Running>) -> Vec<PathRoutes> {
+    let mut places: Vec<PathRoutes> = Vec::new();
     for route in dialect.routes() {
         let meter = server.http_meters.of(route.path, route.method);
         match places.iter_mut().find(|place| place.routes[0].path == route.path) {
@@ -102,7 +102,7 @@ fn places(server: &Server, dialect: &'static dyn Dialect, running: &Arc<dyn Runn
                 let (running, allow) = (Arc::clone(running), route.method.to_string());
                 let (routes, meters) = (vec![route], vec![meter]);
                 let other = server.http_meters.of(route.path, "other");
-                places.push(Place { dialect, running, routes, meters, other, allow });
+                places.push(PathRoutes { dialect, running, routes, meters, other, allow });
             }
         }
     }
@@ -110,7 +110,7 @@ fn places(server: &Server, dialect: &'static dyn Dialect, running: &Arc<dyn Runn
 }
 
 /// Answers a request and counts it.
-async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Response {
+async fn answer(server: Arc<Server>, place: &PathRoutes, request: Request) -> Response {
     let started = Instant::now();
     let meter = place.meter(request.method());
     let response = respond(server, place, request).await;
@@ -118,17 +118,17 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
     response
 }
 
-async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Response {
+async fn respond(server: Arc<Server>, place: &PathRoutes, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let guest = cross_origin::allowed_origin(&*place.running, &parts);
-    if guest.is_some() && parts.method == Method::OPTIONS {
+    let origin = cross_origin::allowed_origin(&*place.running, &parts);
+    if origin.is_some() && parts.method == Method::OPTIONS {
         return with_standard_headers(cross_origin::add_cors_headers(
             Response::default(),
-            guest,
+            origin,
             &place.allow,
         ));
     }
-    if guest.is_some() {
+    if origin.is_some() {
         cross_origin::strip_origin_headers(&mut parts);
     }
     let response = match admit(server, place, parts, body) {
@@ -144,7 +144,7 @@ async fn respond(server: Arc<Server>, place: &Place, request: Request) -> Respon
             response
         }
     };
-    with_standard_headers(cross_origin::add_cors_headers(response, guest, &place.allow))
+    with_standard_headers(cross_origin::add_cors_headers(response, origin, &place.allow))
 }
 
 /// Runs the handler of a call. A call that is recorded runs to its end even if the caller hangs up: what it
@@ -169,7 +169,7 @@ async fn handle(route: &'static Route, mut call: Call) -> Response {
 
 fn admit(
     server: Arc<Server>,
-    place: &Place,
+    place: &PathRoutes,
     mut parts: ::http::request::Parts,
     body: Body,
 ) -> Result<(&'static Route, Call), Refusal> {

@@ -139,16 +139,16 @@ async fn serve_connection<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Connection { arrival, mut phase } = connection;
-    let turns = Arc::new(RequestCounter::default());
-    let paced = Paced::new(stream, Arc::clone(&turns), limits);
+    let requests = Arc::new(RequestCounter::default());
+    let paced = Paced::new(stream, Arc::clone(&requests), limits);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(Arc::clone(&arrival));
-        turns.begin();
+        requests.begin();
         let (parts, body) = request.into_parts();
         let is_ambiguous = is_ambiguous(&parts.headers);
         let (body, rest) = unread::lend(body, parts.headers.contains_key(EXPECT));
-        let (mut app, turns) = (app.clone(), Arc::clone(&turns));
+        let (mut app, requests) = (app.clone(), Arc::clone(&requests));
         async move {
             if is_ambiguous {
                 return Ok(refuse_ambiguous());
@@ -159,7 +159,7 @@ async fn serve_connection<S>(
             {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            turns.end();
+            requests.end();
             answer
         }
     });
@@ -219,9 +219,9 @@ impl RequestCounter {
 struct Paced<S> {
     stream: S,
     /// While a request is being answered the client may be silent.
-    turns: Arc<RequestCounter>,
-    /// Value of `turns` that `head` belongs to.
-    turn: u64,
+    requests: Arc<RequestCounter>,
+    /// Value of `requests` that `head` belongs to.
+    count: u64,
     head: Head,
     header_timeout: Duration,
     write_timeout: Duration,
@@ -233,11 +233,11 @@ struct Paced<S> {
 }
 
 impl<S> Paced<S> {
-    fn new(stream: S, turns: Arc<RequestCounter>, limits: &ListenerLimits) -> Paced<S> {
+    fn new(stream: S, requests: Arc<RequestCounter>, limits: &ListenerLimits) -> Paced<S> {
         let (header_timeout, write_timeout) = (limits.header_timeout, limits.write_timeout);
         let header = Some(sleep(limits.first_timeout.min(limits.idle_timeout)));
         let head = Head::first();
-        Paced { stream, turns, turn: 0, head, header_timeout, write_timeout, header, stalled: None }
+        Paced { stream, requests, count: 0, head, header_timeout, write_timeout, header, stalled: None }
     }
 
     fn written<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -267,14 +267,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let turn = self.turns.0.load(Ordering::Relaxed);
-        if turn % 2 == 1 {
+        let count = self.requests.0.load(Ordering::Relaxed);
+        if count % 2 == 1 {
             self.header = None;
             return read;
         }
-        if turn != self.turn {
+        if count != self.count {
             // No deadline between two requests.
-            (self.turn, self.head, self.header) = (turn, Head::default(), None);
+            (self.count, self.head, self.header) = (count, Head::default(), None);
         }
         let timeout = self.header_timeout;
         match read {

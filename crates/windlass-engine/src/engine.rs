@@ -338,7 +338,7 @@ impl Engine {
         if let Some(shared) = in_flight.store.shared() {
             return Ok(shared.swap_setting(&key, expected, value).await?);
         }
-        let _turn = in_flight.swapping.lock().await;
+        let _swapping = in_flight.swapping.lock().await;
         let found = in_flight.store.settings(&key).await?;
         let is_expected =
             found.into_iter().find(|(known, _)| *known == key).map(|(_, value)| value) == expected;

@@ -325,8 +325,12 @@ impl Inner {
         Ok(())
     }
 
-    /// After an unknown outcome the lease table may be wrong.
-    fn failed(self: &Arc<Self>, error: StoreError, changes: impl IntoIterator<Item = Change>) -> EngineError {
+    /// Error of a commit. After an unknown outcome the lease table may be wrong and is corrected.
+    fn commit_error(
+        self: &Arc<Self>,
+        error: StoreError,
+        changes: impl IntoIterator<Item = Change>,
+    ) -> EngineError {
         if matches!(error, StoreError::Unknown(_)) {
             self.resolve_unknown_commit(changes.into_iter().collect());
         }

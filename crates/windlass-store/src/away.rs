@@ -179,6 +179,10 @@ impl SharedStore for AwayStore {
         None
     }
 
+    fn seen_before(&self) -> Option<Timestamp> {
+        None
+    }
+
     fn calendar(&self) -> Option<Kept> {
         None
     }

@@ -358,6 +358,10 @@ impl SharedStore for FaultyStore {
         self.shared_inner().clock_ahead_ms()
     }
 
+    fn seen_before(&self) -> Option<Timestamp> {
+        self.shared_inner().seen_before()
+    }
+
     fn calendar(&self) -> Option<crate::calendar::Kept> {
         self.shared_inner().calendar()
     }

@@ -18,9 +18,9 @@
 //!
 //! The contract is split by use: [`Store`] has the life of a job, [`Lookup`] finds and counts jobs, [`Settings`]
 //! keeps small values by key, [`Restore`] fills a copy, [`AuditLog`] has the actions of operators. Every store
-//! implements these five. [`SharedStore`], for
-//! several servers on one database, is reached by [`Store::shared`]. No method has a default: a store that cannot
-//! do something says so in its own code.
+//! implements these five. [`SharedStore`], for several servers on one database, is reached by [`Store::shared`].
+//! No method has a default, except [`Lookup::find_aliases`], which calls `find_alias` for each tenant: a store
+//! that cannot do something says so in its own code.
 
 pub mod audit;
 pub mod away;
@@ -207,9 +207,7 @@ pub trait SharedStore: Send + Sync {
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>>;
 
     /// Last sign of life of any server before this one opened the store; `None`: unknown.
-    fn seen_before(&self) -> Option<Timestamp> {
-        None
-    }
+    fn seen_before(&self) -> Option<Timestamp>;
 
     /// Offset of the wall clock from the timeline of that clock, and the steps in which it was set.
     fn calendar(&self) -> Option<calendar::Kept>;

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 #: Delay between attempts: `"none"`, a fixed duration, or a mapping such as `{"base_ms": 1000, "cap_ms": 60000}`.
-BackoffRule: TypeAlias = "Duration | Mapping[str, Any]"
+BackoffRule: TypeAlias = Duration | Mapping[str, Any]
 #: Retention after the end: one duration, or a mapping such as `{"completed_ms": 0, "failed_ms": "ever"}`.
-Keep: TypeAlias = "Duration | Mapping[str, Any]"
+Keep: TypeAlias = Duration | Mapping[str, Any]
 # Results of children are kept until the last child has ended.
 CHILD_KEEP: Mapping[str, Any] = {"completed_ms": 30 * 86_400_000}
 OnChange: TypeAlias = Literal["warn", "refuse"]

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 #: Length of time: seconds as a number, text such as `"90s"`, `"1h30m"` or `"7d"`, or a `timedelta`.
-Duration: TypeAlias = "float | str | timedelta"
+Duration: TypeAlias = float | str | timedelta
 #: Point in time: a `datetime` (local time if it has no zone), seconds since 1970, or RFC 3339 text.
-Moment: TypeAlias = "datetime | float | str"
+Moment: TypeAlias = datetime | float | str
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import { after, before, test } from "node:test";
@@ -12,7 +12,9 @@ import { fileURLToPath } from "node:url";
 import { application, server, until } from "../helpers.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
-const installed = process.env.WINDLASS_FRAMEWORKS ?? resolve(root, "../../target/node-frameworks");
+const named = process.env.WINDLASS_FRAMEWORKS ?? resolve(root, "../../target/node-frameworks");
+// Next.js compares paths.
+const installed = existsSync(named) ? realpathSync(named) : named;
 const at = server();
 let folder;
 

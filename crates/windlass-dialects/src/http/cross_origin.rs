@@ -24,10 +24,10 @@ pub(super) fn strip_origin_headers(parts: &mut Parts) {
 /// Adds the CORS headers, so that the page may read the response.
 pub(super) fn add_cors_headers(
     mut response: Response,
-    guest: Option<HeaderValue>,
+    origin: Option<HeaderValue>,
     methods: &str,
 ) -> Response {
-    let Some(origin) = guest else { return response };
+    let Some(origin) = origin else { return response };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));

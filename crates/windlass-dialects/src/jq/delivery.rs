@@ -14,7 +14,7 @@
 //! (any 2xx) starts the timeout again; this is committed 50 ms later for all jobs of that interval, and not
 //! at all for jobs that are done by then.
 
-use super::tenant_dispatcher::{ON_THE_WAY, OnTheWay, TenantDispatcher, TimeoutRestart, queue};
+use super::tenant_dispatcher::{DISPATCHER_NAME, InDelivery, TenantDispatcher, TimeoutRestart, queue};
 use super::worker_connection::{Answer, WorkerConnection};
 use super::workers::{Acceptance, AfterFailure, Held, NextClaim, WorkerId};
 use super::{commands, views};
@@ -26,7 +26,7 @@ use windlass_engine::{Claim, EngineError, JobEvent, Renew};
 /// Time a worker has to accept a job. It should answer at once and work afterwards.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Shortest lease of a job in delivery, whatever its timeout.
-const ON_THE_WAY_MS: i64 = 10_000;
+const DELIVERY_LEASE_MS_MIN: i64 = 10_000;
 /// Most jobs per claim: claimed jobs have to be delivered within seconds.
 const CLAIM_MAX: usize = 1_000;
 /// A claim is repeated after this time.
@@ -42,7 +42,7 @@ struct Parcel {
     token: Token,
     worker: WorkerId,
     connection: Arc<WorkerConnection>,
-    _on_the_way: OnTheWay,
+    _in_delivery: InDelivery,
 }
 
 impl Parcel {
@@ -92,7 +92,7 @@ impl TenantDispatcher {
             limit: next.slots.min(CLAIM_MAX),
             wait_ms: CLAIM_WAIT_MS,
             lease_ms: None,
-            worker: Some(ON_THE_WAY.into()),
+            worker: Some(DISPATCHER_NAME.into()),
         };
         let mut claiming = std::pin::pin!(self.engine.claim(claim));
         loop {
@@ -145,21 +145,21 @@ impl TenantDispatcher {
         let (mut parcels, mut back) = (Vec::new(), Vec::new());
         for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
-            let (token, on_the_way) = (lease.token, OnTheWay::new(self));
+            let (token, in_delivery) = (lease.token, InDelivery::new(self));
             let held = |worker| Held::new(&job, lease, worker, false);
             match self.table().assign(&job.spec.name, job.id, held) {
                 Some((worker, connection)) => {
-                    parcels.push(Parcel { token, worker, connection, job, _on_the_way: on_the_way });
+                    parcels.push(Parcel { token, worker, connection, job, _in_delivery: in_delivery });
                 }
                 // An earlier job of this claim took the last slot for this name.
-                None => back.push((job, token, on_the_way)),
+                None => back.push((job, token, in_delivery)),
             }
         }
-        for (job, token, on_the_way) in back {
+        for (job, token, in_delivery) in back {
             let dispatcher = Arc::clone(self);
             tokio::spawn(async move {
                 dispatcher.settle(&job, Event::Return { by: Holder::Token(token) }).await;
-                drop(on_the_way);
+                drop(in_delivery);
             });
         }
         if !parcels.is_empty() {
@@ -234,8 +234,8 @@ impl TenantDispatcher {
         let Parcel { job, connection, .. } = parcel;
         let mut asking =
             std::pin::pin!(tokio::time::timeout(ANSWER_WITHIN, connection.post(views::worker_job(job))));
-        let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(ON_THE_WAY_MS);
-        if timeout_ms < ON_THE_WAY_MS
+        let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(DELIVERY_LEASE_MS_MIN);
+        if timeout_ms < DELIVERY_LEASE_MS_MIN
             && let Some(lease) = job.state().lease()
         {
             let half = lease.granted_at.plus_ms(timeout_ms / 2);
@@ -243,7 +243,7 @@ impl TenantDispatcher {
                 biased;
                 answer = &mut asking => return answered(answer),
                 () = self.engine.sleep_until(half) => {
-                    let lease_ms = Some(ON_THE_WAY_MS);
+                    let lease_ms = Some(DELIVERY_LEASE_MS_MIN);
                     let renewal = Renew { id: job.id, by: parcel.by(), lease_ms, worker: None };
                     // A refusal means that the job has ended meanwhile; `after_acceptance` finds out.
                     let _ = self.engine.renew(&self.tenant, vec![renewal]).await;

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
-use tenant_dispatcher::{ON_THE_WAY, TenantDispatcher};
+use tenant_dispatcher::{DISPATCHER_NAME, TenantDispatcher};
 use tokio::sync::watch;
 use windlass_core::{Event, Holder, Job, Tenant};
 use windlass_engine::{Engine, EngineError, JobEvent};
@@ -55,7 +55,7 @@ const ORIGIN: &str = "jq";
 /// Port of a worker that registers with neither URL nor port.
 const USUAL_PORT: u16 = 6401;
 /// Time a stop waits for jobs in delivery: slightly longer than the time a worker has to answer.
-const FAREWELL: Duration = Duration::from_secs(6);
+const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(6);
 
 /// Age at which a lease of `jq dispatcher` on a shared store counts as abandoned. Assigning a worker takes
 /// milliseconds; a slower dispatcher loses the lease and does not send the job.
@@ -318,7 +318,7 @@ impl Dispatchers {
     async fn leave(&self) {
         self.stop.send_replace(true);
         for dispatcher in self.all_dispatchers() {
-            let _ = tokio::time::timeout(FAREWELL, dispatcher.drained()).await;
+            let _ = tokio::time::timeout(DELIVERY_WAIT_MAX, dispatcher.drained()).await;
         }
         if let Some(server) = &self.server
             && let Err(error) = self.notes.forget_server(server).await
@@ -398,7 +398,7 @@ impl Dispatchers {
     async fn return_undelivered(&self, running: &[Arc<Job>]) -> Result<(), EngineError> {
         let now = self.engine.now();
         let is_stuck = |job: &&Arc<Job>| {
-            let lease = job.state().lease().filter(|lease| lease.worker.as_deref() == Some(ON_THE_WAY));
+            let lease = job.state().lease().filter(|lease| lease.worker.as_deref() == Some(DISPATCHER_NAME));
             lease.is_some_and(|lease| self.server.is_none() || now.since_ms(lease.granted_at) >= UNSENT_MS)
         };
         for job in running.iter().filter(is_stuck) {

@@ -16,7 +16,7 @@ use windlass_core::{Holder, Job, JobId, Queue, StateName, Tenant, Timestamp, Tok
 use windlass_engine::{Engine, EngineError, JobEvent, LeaseEnd};
 
 /// Worker name in the lease of a job that is claimed but not assigned yet.
-pub(super) const ON_THE_WAY: &str = "jq dispatcher";
+pub(super) const DISPATCHER_NAME: &str = "jq dispatcher";
 /// Most jobs per read or commit.
 const BATCH_MAX: usize = 1_000;
 /// Interval of the checks for jobs that ended at another server. The checks take at most a tenth of the time.
@@ -37,7 +37,7 @@ pub(super) struct TenantDispatcher {
     pub(super) sooner: Notify,
     pub(super) restarts: Mutex<Vec<TimeoutRestart>>,
     pub(super) collect: Notify,
-    on_the_way: AtomicUsize,
+    in_delivery: AtomicUsize,
     arrived: Notify,
     pub(super) ends: UnboundedSender<LeaseEnd>,
     stop: watch::Receiver<bool>,
@@ -51,18 +51,18 @@ pub(super) struct TimeoutRestart {
 }
 
 /// Job between its claim and the worker's answer. A stop waits until there is none.
-pub(super) struct OnTheWay(Arc<TenantDispatcher>);
+pub(super) struct InDelivery(Arc<TenantDispatcher>);
 
-impl OnTheWay {
-    pub(super) fn new(dispatcher: &Arc<TenantDispatcher>) -> OnTheWay {
-        dispatcher.on_the_way.fetch_add(1, Ordering::SeqCst);
-        OnTheWay(Arc::clone(dispatcher))
+impl InDelivery {
+    pub(super) fn new(dispatcher: &Arc<TenantDispatcher>) -> InDelivery {
+        dispatcher.in_delivery.fetch_add(1, Ordering::SeqCst);
+        InDelivery(Arc::clone(dispatcher))
     }
 }
 
-impl Drop for OnTheWay {
+impl Drop for InDelivery {
     fn drop(&mut self) {
-        self.0.on_the_way.fetch_sub(1, Ordering::SeqCst);
+        self.0.in_delivery.fetch_sub(1, Ordering::SeqCst);
         self.0.arrived.notify_waiters();
     }
 }
@@ -86,7 +86,7 @@ impl TenantDispatcher {
             sooner: Notify::new(),
             restarts: Mutex::default(),
             collect: Notify::new(),
-            on_the_way: AtomicUsize::new(0),
+            in_delivery: AtomicUsize::new(0),
             arrived: Notify::new(),
             ends,
             stop,
@@ -157,7 +157,7 @@ impl TenantDispatcher {
     pub(super) async fn drained(&self) {
         loop {
             let arrived = self.arrived.notified();
-            if self.on_the_way.load(Ordering::SeqCst) == 0 {
+            if self.in_delivery.load(Ordering::SeqCst) == 0 {
                 return;
             }
             arrived.await;

@@ -1,6 +1,6 @@
 //! Jobs and constraints in responses, and the request to a worker.
 
-use super::tenant_dispatcher::ON_THE_WAY;
+use super::tenant_dispatcher::DISPATCHER_NAME;
 use crate::codec::{self, Encoding, Out};
 use bytes::Bytes;
 use serde_json::Value;
@@ -43,7 +43,7 @@ pub fn job(out: &mut Out, job: &Job, status: &str, around: &Around<'_>) {
         JobState::Running(lease) => lease.worker.as_deref(),
         _ => outcome.worker.as_deref(),
     };
-    let worker = last.filter(|worker| *worker != ON_THE_WAY && status != "queued");
+    let worker = last.filter(|worker| *worker != DISPATCHER_NAME && status != "queued");
     out.begin_map();
     out.key("job_id");
     out.str(&job.id.to_string());

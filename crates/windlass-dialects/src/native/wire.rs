@@ -122,7 +122,7 @@ impl<'de> Deserialize<'de> for Lease {
     }
 }
 
-/// Idempotency key: at most one live job per key.
+/// Unique key: at most one live job per key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unique<'a> {

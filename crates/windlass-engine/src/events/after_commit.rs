@@ -26,8 +26,8 @@ impl Inner {
     /// the others.
     pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
         let mut leases = self.leases();
-        let heard = |change: &Change| leases.changed(&change.before, change.after.as_ref());
-        let heard: SmallVec<[Option<Arc<Job>>; 1]> = changes.iter().map(heard).collect();
+        let record = |change: &Change| leases.changed(&change.before, change.after.as_ref());
+        let previous: SmallVec<[Option<Arc<Job>>; 1]> = changes.iter().map(record).collect();
         drop(leases);
         let moments = |job: &Arc<Job>| {
             let ready = job.state().claimable_at().filter(|moment| *moment > committed_at);
@@ -38,10 +38,10 @@ impl Inner {
             self.timers.plan(next);
         }
         let is_shared = self.store.shared().is_some();
-        for (change, heard) in changes.iter().zip(&heard) {
+        for (change, previous) in changes.iter().zip(&previous) {
             // A shared store counts the use of limits itself. On other stores each run is charged and freed
             // once, in whatever order the results arrive.
-            let before = if is_shared { Some(&change.before) } else { heard.as_ref() };
+            let before = if is_shared { Some(&change.before) } else { previous.as_ref() };
             if let Some(before) = before {
                 self.limits.apply_change(&*self.store, before, change.after.as_deref());
             }
@@ -97,7 +97,7 @@ impl Inner {
             self.report_to_watchers(event, moved);
         }
         if self.feed.has_listeners()
-            && let Some((kind, state)) = news(event, moved, self.now())
+            && let Some((kind, state)) = feed_event(event, moved, self.now())
         {
             self.feed.publish(kind, &moved.before, state, self.now());
         }
@@ -228,7 +228,7 @@ fn was_running(job: &Job) -> bool {
 }
 
 /// Kind of the feed event and the state afterwards; for a deleted job the state in which it ended.
-fn news(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, StateWord)> {
+fn feed_event(event: &Event, moved: &Moved, now: Timestamp) -> Option<(FeedKind, StateWord)> {
     let after = moved.after.as_ref().map(|job| job.state().name());
     let gone = |state: StateName| after.unwrap_or(state);
     let kind = match event {

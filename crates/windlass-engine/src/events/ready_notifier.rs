@@ -17,7 +17,7 @@ pub(crate) struct ReadyNotifier {
     count: AtomicUsize,
     /// Subscribers to all jobs of a queue. Entries are never removed: there is one per queue with its own
     /// dispatcher.
-    news: RwLock<Vec<(Queue, Arc<Notify>)>>,
+    subscribers: RwLock<Vec<(Queue, Arc<Notify>)>>,
 }
 
 impl ReadyNotifier {
@@ -31,27 +31,28 @@ impl ReadyNotifier {
         let place = table.enter(&claim);
         self.count.store(table.len(), Ordering::SeqCst);
         drop(table);
-        Some(Waiter { ready_notifier: self.clone(), claim, place, ring: Arc::default(), duty: Duty::new() })
+        Some(Waiter { ready_notifier: self.clone(), claim, place, notify: Arc::default(), duty: Duty::new() })
     }
 
     pub(crate) fn wake_all(&self) {
         self.table().wake_all();
-        self.tell(|_| true);
+        self.notify_subscribers(|_| true);
     }
 
     pub(crate) fn subscribe(&self, queue: &Queue) -> Arc<Notify> {
-        let mut news = self.news.write();
-        let known = news.iter().find(|(known, _)| known == queue).map(|(_, notify)| Arc::clone(notify));
+        let mut subscribers = self.subscribers.write();
+        let known =
+            subscribers.iter().find(|(known, _)| known == queue).map(|(_, notify)| Arc::clone(notify));
         known.unwrap_or_else(|| {
             let notify = Arc::<Notify>::default();
-            news.push((queue.clone(), Arc::clone(&notify)));
+            subscribers.push((queue.clone(), Arc::clone(&notify)));
             notify
         })
     }
 
-    fn tell(&self, is_meant: impl Fn(&Queue) -> bool) {
-        let news = self.news.read();
-        news.iter().filter(|(queue, _)| is_meant(queue)).for_each(|(_, notify)| notify.notify_one());
+    fn notify_subscribers(&self, is_meant: impl Fn(&Queue) -> bool) {
+        let subscribers = self.subscribers.read();
+        subscribers.iter().filter(|(queue, _)| is_meant(queue)).for_each(|(_, notify)| notify.notify_one());
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -78,7 +79,7 @@ impl Listener for ReadyNotifier {
             let ready = ReadyJobs { queue: queue.clone(), name: name.clone(), count };
             self.table().announce(tenant, ready);
         }
-        self.tell(|wanted| wanted == queue);
+        self.notify_subscribers(|wanted| wanted == queue);
     }
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Waiter {
     ready_notifier: Arc<ReadyNotifier>,
     claim: WaitingClaim,
     place: Place,
-    ring: Arc<Notify>,
+    notify: Arc<Notify>,
     /// Announced jobs that the current query has to cover.
     duty: Duty,
 }
@@ -103,7 +104,7 @@ impl Waiter {
     /// `notified`.
     pub(crate) fn found_nothing(&mut self) -> LookAgain {
         self.duty.clear();
-        self.ready_notifier.table().found_nothing(&self.claim, self.place, &self.ring)
+        self.ready_notifier.table().found_nothing(&self.claim, self.place, &self.notify)
     }
 
     /// The query returned these jobs. If they are fewer than its limit, there are no others.
@@ -112,7 +113,7 @@ impl Waiter {
     }
 
     pub(crate) async fn notified(&self) {
-        self.ring.notified().await;
+        self.notify.notified().await;
     }
 }
 

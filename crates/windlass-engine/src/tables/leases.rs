@@ -27,7 +27,7 @@ impl Leases {
         self.jobs.get(&id).cloned()
     }
 
-    pub(crate) fn granted(&mut self, job: &Arc<Job>) {
+    pub(crate) fn record_grant(&mut self, job: &Arc<Job>) {
         if self.versions_seen.has_reached(job.id, job.version + 1) {
             return;
         }

@@ -51,7 +51,7 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
 /// Processes the due jobs. Not cancel-safe: until it returns, the next deadline is not planned.
 async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let in_flight = engine.enter()?;
-    let _turn = in_flight.stepping.lock().await;
+    let _stepping = in_flight.stepping.lock().await;
     // Before the query, so that deadlines planned meanwhile are kept.
     in_flight.timers.forget();
     let stepped = handle_due(&in_flight).await;
@@ -104,9 +104,9 @@ impl Engine {
     /// deadline. Costs very little if none is due.
     pub async fn catch_up(&self) -> Result<(), EngineError> {
         // A running step has cleared the deadline, so it is read only between two steps.
-        let turn = self.inner.stepping.lock().await;
+        let stepping = self.inner.stepping.lock().await;
         let next = self.inner.timers.next_deadline();
-        drop(turn);
+        drop(stepping);
         match next {
             Some(at) if at <= self.now() => self.step().await.map(|_| ()),
             _ => Ok(()),

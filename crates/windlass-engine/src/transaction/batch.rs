@@ -174,14 +174,14 @@ impl<'a> EventBatch<'a> {
             self.jobs.undraft_all();
             self.groups.clear();
             let rules = self.engine.rules(self.by.clone());
-            let mut verdicts = Vec::new();
+            let mut refusals = Vec::new();
             for place in 0..self.open.len() {
                 let index = self.open[place];
-                verdicts.extend(self.add(&rules, index).map(|error| (index, error)));
+                refusals.extend(self.add(&rules, index).map(|error| (index, error)));
             }
             if self.jobs.missing.is_empty() {
-                let must_repeat = self.together > 1 && !verdicts.is_empty();
-                for (index, error) in verdicts {
+                let must_repeat = self.together > 1 && !refusals.is_empty();
+                for (index, error) in refusals {
                     self.refuse_block(index, error);
                 }
                 if must_repeat {
@@ -291,7 +291,7 @@ impl<'a> EventBatch<'a> {
             let verdicts = match self.engine.commit(steps.clone(), self.committed_at).await {
                 Ok(verdicts) => verdicts,
                 Err(error) => {
-                    return Err(self.engine.failed(error, steps.into_iter().flat_map(|s| s.changes)));
+                    return Err(self.engine.commit_error(error, steps.into_iter().flat_map(|s| s.changes)));
                 }
             };
             let mut done = Vec::with_capacity(steps.len());
@@ -308,7 +308,7 @@ impl<'a> EventBatch<'a> {
                 }
             }
             self.refund(&written).await;
-            self.written(written, &done);
+            self.report_written(written, &done);
             // A stale round was computed from outdated jobs, and not only those that it would have changed.
             self.jobs = Jobs::default();
         }
@@ -341,7 +341,8 @@ impl<'a> EventBatch<'a> {
         }
     }
 
-    fn written(&mut self, groups: Vec<Group>, changes: &[Change]) {
+    /// Updates the tables and sets the results of the committed groups.
+    fn report_written(&mut self, groups: Vec<Group>, changes: &[Change]) {
         self.wrote_something |= !changes.is_empty();
         self.engine.after_commit(changes, self.committed_at);
         if self.engine.feed.has_listeners() {

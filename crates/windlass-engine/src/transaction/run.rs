@@ -296,7 +296,7 @@ async fn write(
     let (changes, now) = (step.changes.clone(), in_flight.now());
     let verdict = match in_flight.commit(vec![step], now).await {
         Ok(mut verdicts) => verdicts.pop(),
-        Err(error) => return Err(in_flight.failed(error, changes)),
+        Err(error) => return Err(in_flight.commit_error(error, changes)),
     };
     match verdict {
         Some(Verdict::Done(_)) => {}

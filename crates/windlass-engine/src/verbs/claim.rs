@@ -118,16 +118,17 @@ impl Engine {
         // Registered before the query, so that no job that becomes ready between the two is missed.
         let _waiting = self.begin_waiting(&ask.tenant)?;
         let waiter = self.inner.ready_notifier.enter(&ask, self.inner.options.waiters_max);
-        self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &ask, wait_ms).await
+        self.wait_for_jobs(waiter.ok_or(EngineError::TooManyWaiters)?, &ask, wait_ms).await
     }
 
-    async fn wait_in_line(
+    /// Queries the store whenever jobs are announced, until it finds some or `wait_ms` is over.
+    async fn wait_for_jobs(
         &self,
         mut waiter: Waiter,
         ask: &Arc<ClaimAsk>,
         wait_ms: u64,
     ) -> Result<Delivery, EngineError> {
-        let mut patience = self.inner.clock.sleep_ms(wait_ms);
+        let mut timeout = self.inner.clock.sleep_ms(wait_ms);
         let mut is_last_look = false;
         loop {
             waiter.look();
@@ -149,7 +150,7 @@ impl Engine {
             }
             tokio::select! {
                 () = waiter.notified() => {}
-                () = &mut patience => is_last_look = true,
+                () = &mut timeout => is_last_look = true,
             }
         }
     }
@@ -170,7 +171,7 @@ impl Inner {
         for _ in 0..LATE_ROUNDS_MAX {
             let limit = ask.limit - delivery.jobs.len();
             let jobs = self.claim_from_store(ask, limit).await?;
-            self.granted(&jobs);
+            self.record_leases(&jobs);
             let (late, in_time): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| comes_too_late(job));
             delivery.jobs.extend(in_time);
             if late.is_empty() {
@@ -181,7 +182,7 @@ impl Inner {
                 break;
             }
         }
-        self.handed_out(&delivery.jobs);
+        self.count_and_publish(&delivery.jobs);
         Ok(delivery)
     }
 
@@ -207,16 +208,17 @@ impl Inner {
         Ok(jobs)
     }
 
-    fn granted(&self, jobs: &[Arc<Job>]) {
+    /// Enters claimed jobs into the lease table and plans the first expiry.
+    fn record_leases(&self, jobs: &[Arc<Job>]) {
         let mut leases = self.leases();
-        jobs.iter().for_each(|job| leases.granted(job));
+        jobs.iter().for_each(|job| leases.record_grant(job));
         drop(leases);
         if let Some(until) = jobs.iter().filter_map(|job| job.deadline()).min() {
             self.timers.plan(until);
         }
     }
 
-    fn handed_out(&self, jobs: &[Arc<Job>]) {
+    fn count_and_publish(&self, jobs: &[Arc<Job>]) {
         self.meters.claimed.add(jobs.len());
         if let Some(first) = jobs.first() {
             // All jobs of a claim belong to one tenant.

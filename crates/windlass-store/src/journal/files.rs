@@ -7,7 +7,7 @@
 use super::Location;
 use super::head::{self, HeadFile};
 use super::identity;
-use super::shelf::Place;
+use super::reservations::Place;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};

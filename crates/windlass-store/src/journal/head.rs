@@ -5,7 +5,7 @@
 //! job that was finished and deleted would then run again. To change the format, keep reading the old one:
 //! the first slot is where older journals have their only line.
 
-use super::shelf::Place;
+use super::reservations::Place;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -21,7 +21,7 @@
 //! | `position.rs` | position of a line as the reader stores it, and its check against the files |
 //! | `identity.rs` | id of the journal, a file in its folder |
 //! | `writer.rs` | thread that appends and syncs |
-//! | `shelf.rs` | reservation table: free and reserved lines |
+//! | `reservations.rs` | reservation table: free and reserved lines |
 //! | `ids.rs`, `radix64.rs` | ids that sort by time |
 
 mod files;
@@ -31,18 +31,18 @@ mod identity;
 pub mod ids;
 mod position;
 pub mod radix64;
-mod shelf;
+mod reservations;
 mod writer;
 
 pub use format::{Line, NewLine};
 pub use position::{Position, PositionCheck};
-pub use shelf::{Place, Token};
+pub use reservations::{Place, Token};
 
 use files::Files;
 use format::Read;
 use ids::IdMaker;
 use parking_lot::{Mutex, MutexGuard};
-use shelf::Reservations;
+use reservations::Reservations;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -117,7 +117,7 @@ type Stretch = (Place, Vec<(Place, Line)>);
 struct Inner {
     files: Arc<Files>,
     writer: Writer,
-    shelf: Mutex<Reservations>,
+    reservations: Mutex<Reservations>,
     arrived: Arc<Notify>,
     ids: IdMaker,
     sysid: Mutex<Arc<str>>,
@@ -129,9 +129,9 @@ impl Journal {
         let files = Arc::new(Files::open(settings.home, settings.bytes_max).map_err(read)?);
         let arrived = Arc::new(Notify::new());
         let writer = Writer::start(Arc::clone(&files), Arc::clone(&arrived)).map_err(read)?;
-        let shelf = Mutex::new(Reservations::new(files.head()));
+        let reservations = Mutex::new(Reservations::new(files.head()));
         let sysid = Mutex::new(ids::new_sysid("", 0).into());
-        let inner = Inner { files, writer, shelf, arrived, ids: IdMaker::new(), sysid };
+        let inner = Inner { files, writer, reservations, arrived, ids: IdMaker::new(), sysid };
         Ok(Journal { inner: Arc::new(inner) })
     }
 
@@ -161,30 +161,30 @@ impl Journal {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Option<Token>, JournalError> {
-        let mut shelf = self.shelf();
-        shelf.expire_reservations(now);
-        while shelf.waiting() < lines {
-            let Some((frontier, found)) = self.read_on(shelf.frontier())? else { break };
-            shelf.found(frontier, found);
+        let mut reservations = self.reservations();
+        reservations.expire_reservations(now);
+        while reservations.waiting() < lines {
+            let Some((frontier, found)) = self.read_on(reservations.frontier())? else { break };
+            reservations.found(frontier, found);
         }
-        Ok(shelf.reserve(lines, until))
+        Ok(reservations.reserve(lines, until))
     }
 
     /// Lines of a reservation, in order. A second read is refused.
     pub fn read(&self, token: Token, now: Timestamp) -> Result<Vec<(Place, Line)>, JournalError> {
-        let mut shelf = self.shelf();
-        shelf.expire_reservations(now);
-        shelf.read(token)
+        let mut reservations = self.reservations();
+        reservations.expire_reservations(now);
+        reservations.read(token)
     }
 
     /// Acknowledges the lines of a reservation: they are processed and are not delivered again.
     pub fn rsync(&self, token: Token, now: Timestamp) -> Result<(), JournalError> {
-        let mut shelf = self.shelf();
-        shelf.expire_reservations(now);
-        shelf.done(token)?;
-        let head = shelf.head();
-        let is_empty = shelf.is_empty();
-        drop(shelf);
+        let mut reservations = self.reservations();
+        reservations.expire_reservations(now);
+        reservations.done(token)?;
+        let head = reservations.head();
+        let is_empty = reservations.is_empty();
+        drop(reservations);
         self.inner.files.move_head(head).map_err(|error| JournalError::Write(error.to_string()))?;
         if is_empty && self.inner.files.is_worth_emptying(head) {
             self.inner.writer.request_new_file();
@@ -194,7 +194,7 @@ impl Journal {
 
     /// Returns the lines of a reservation. They are delivered before all others.
     pub fn cancel(&self, token: Token) -> Result<(), JournalError> {
-        self.shelf().cancel(token)
+        self.reservations().cancel(token)
     }
 
     /// Completes when lines may have arrived since the future was created.
@@ -238,8 +238,8 @@ impl Journal {
 
     /// True if there are lines that are not processed yet.
     pub fn has_lines(&self) -> bool {
-        let shelf = self.shelf();
-        !shelf.is_empty() || self.inner.files.has_more(shelf.frontier())
+        let reservations = self.reservations();
+        !reservations.is_empty() || self.inner.files.has_more(reservations.frontier())
     }
 
     /// Total size of the files.
@@ -307,8 +307,8 @@ impl Journal {
         }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Reservations> {
-        self.inner.shelf.lock()
+    fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.inner.reservations.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! the place is one of this journal. A folder that was restored from a backup, copied to another server, or
 //! emptied by hand has other lines at the same places, or none.
 
-use super::shelf::Place;
+use super::reservations::Place;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {

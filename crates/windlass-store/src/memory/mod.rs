@@ -17,25 +17,23 @@
 
 use crate::blobs::BlobStore;
 use crate::blobs::memory::MemoryBlobs;
-use crate::calendar::Kept;
 use crate::copy::{holds_the_key, is_there};
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{
-    AuditBounds, AuditEntry, AuditFilter, AuditLog, Change, ClaimAsk, Due, Gate, Held, Inserted, KeyRule,
-    LimitUse, Listener, Lookup, NewJob, Restore, Result, Settings, SharedStore, Step, Store, StoreError,
-    UnderLimits, Verdict,
+    AuditBounds, AuditEntry, AuditFilter, AuditLog, Change, ClaimAsk, Due, Held, Inserted, KeyRule, Listener,
+    Lookup, NewJob, Restore, Result, Settings, SharedStore, Step, Store, StoreError, UnderLimits, Verdict,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Name, Queue, Tenant, Timestamp, apply, created};
 
 mod queries;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -243,40 +241,6 @@ impl AuditLog for MemoryStore {
             fitting.take(filter.page()).cloned().collect()
         };
         self.with(newest_first)
-    }
-}
-
-/// Without limits across servers and without a clock: tests of these need a database.
-#[async_trait]
-impl SharedStore for MemoryStore {
-    async fn limit_use(&self, _: &Tenant, _: &[Arc<str>]) -> Result<Vec<LimitUse>> {
-        Ok(Vec::new())
-    }
-
-    async fn refund(&self, _: &Tenant, _: &[Arc<str>], _: Arc<dyn Gate>) -> Result<()> {
-        Ok(())
-    }
-
-    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
-        self.with(|inner| {
-            let is_expected = inner.settings.get(key) == expected.as_ref();
-            if is_expected {
-                inner.put_setting(key.to_owned(), Some(value));
-            }
-            is_expected
-        })
-    }
-
-    async fn unchecked(&self, _: usize) -> Result<Vec<JobId>> {
-        Ok(Vec::new())
-    }
-
-    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
-        None
-    }
-
-    fn calendar(&self) -> Option<Kept> {
-        None
     }
 }
 

@@ -87,6 +87,26 @@ fn every_path_that_the_architecture_names_exists() {
     }
 }
 
+/// The walks are a block of code, which the test above does not read. They leave out `windlass-` and `src`.
+#[test]
+fn every_file_that_a_walk_of_the_architecture_names_exists() {
+    const CRATES: [&str; 4] = ["core", "store", "engine", "dialects"];
+    let all = files(workspace());
+    let page = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let section = page.split("## One job through the code").nth(1).unwrap();
+    let walks = section.split("```").nth(1).unwrap();
+    let words = walks.split(|c: char| c.is_whitespace() || "(),:;".contains(c));
+    let named: Vec<&str> = words.filter(|word| word.ends_with(".rs")).collect();
+    assert!(named.len() > 50, "the walks name files: {named:?}");
+    for name in named {
+        let path = match name.split_once('/') {
+            Some((first, rest)) if CRATES.contains(&first) => format!("windlass-{first}/src/{rest}"),
+            _ => name.to_owned(),
+        };
+        assert!(all.iter().any(|file| file.ends_with(&path)), "a walk names {name}, which is not there");
+    }
+}
+
 /// Doc comments of a file, each with its first line's number.
 fn first_lines_of_doc_comments(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
@@ -157,4 +177,31 @@ fn no_crate_has_two_public_types_of_one_name() {
             }
         }
     }
+}
+
+#[test]
+fn the_server_calls_out_from_one_place() {
+    let product = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
+    };
+    let is_test =
+        |path: &Path| path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+    let connects = |path: &PathBuf| {
+        let text = product(path);
+        ["TcpStream::connect", "client::conn", "TlsConnector"].iter().any(|word| text.contains(word))
+    };
+    for folder in ["windlass-dialects", "windlass-runners"] {
+        let all = sources(&format!("crates/{folder}/src"));
+        let found: Vec<_> = all.into_iter().filter(|path| !is_test(path)).filter(connects).collect();
+        assert!(found.is_empty(), "use the pool of windlass-http: {found:?}");
+    }
+    assert!(
+        connects(&workspace().join("crates/windlass-http/src/pool.rs")),
+        "the words are those of the pool"
+    );
+    let manifest = std::fs::read_to_string(workspace().join("crates/windlass-http/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap();
+    assert!(!dependencies.keys().any(|name| name.starts_with("windlass")), "{dependencies:?}");
 }

@@ -19,7 +19,7 @@ URL = "http://127.0.0.1:7373/sidejob"
 #: A value that JSON can hold. (`Any`, because readers know what they expect, and checkers do not.)
 Json: TypeAlias = Any
 #: Ports to be declared: names, or names with options such as `{"default": 10}`.
-Declared: TypeAlias = "Iterable[str] | Mapping[str, Mapping[str, Json]]"
+Declared: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, Json]]
 Side: TypeAlias = Literal["inports", "outports"]
 
 T = TypeVar("T")

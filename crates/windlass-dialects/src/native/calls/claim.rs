@@ -72,7 +72,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
     let body = Body::of(&mut call).await?;
     let ask: ClaimBody<'_> = body.read_or_default()?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
-    let delivery = next_jobs(&call, wanted(&ask, tenant)?).await?;
+    let delivery = next_jobs(&call, to_claim(&ask, tenant)?).await?;
     let reply = reply_encoding(&call);
     let answer = Claimed { jobs: claimed(&delivery, reply) };
     let written = encode(reply, room_for(&delivery) + 16, &answer)?;
@@ -81,7 +81,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
 }
 
 /// Converts the request to a claim of the engine.
-pub(super) fn wanted(ask: &ClaimBody<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
+pub(super) fn to_claim(ask: &ClaimBody<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
     let names = match (&ask.name, ask.names.as_slice()) {
         (None, []) => NameMatch::Any,
         (Some(glob), []) => NameMatch::glob(glob),

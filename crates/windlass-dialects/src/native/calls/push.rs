@@ -82,7 +82,7 @@ pub(super) struct PushJob<'a> {
     #[serde(default)]
     #[schemars(with = "Option<CatchUpWord>")]
     pub catch_up: Option<CatchUp>,
-    /// Idempotency key: at most one live job per key.
+    /// Unique key: at most one live job per key.
     #[serde(borrow, default)]
     pub unique: Option<UniqueAsk<'a>>,
     /// Key of this push: a second push with the key creates no job and returns the id of the first. The job is kept

@@ -201,7 +201,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     if ask.claim.as_ref().is_some_and(|claim| claim.tenant.is_some()) {
         return Err(ApiError::bad_request("send `tenant` beside `claim`, not inside it"));
     }
-    let claim = ask.claim.as_ref().map(|claim| claim::wanted(claim, tenant.clone())).transpose()?;
+    let claim = ask.claim.as_ref().map(|claim| claim::to_claim(claim, tenant.clone())).transpose()?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
     let settling = call.engine.settle(&tenant, settles);
     // Concurrently, so that both share a commit.

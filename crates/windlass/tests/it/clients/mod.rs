@@ -2,10 +2,12 @@
 
 mod gate;
 mod python_jq;
+mod python_library;
 mod python_sidejob;
 mod rust_jq;
 #[path = "../../../../../clients/rust/tests/server/main.rs"]
 mod rust_native;
+mod rust_sql;
 mod scenarios;
 mod typescript;
 

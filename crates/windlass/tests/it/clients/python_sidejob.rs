@@ -1,5 +1,4 @@
-//! Python library: its own tests against a real server, the examples of its README, its types and its
-//! package.
+//! Python library: its own tests against a real server, its types, and workers of SideJob.
 
 use super::gate::Gate;
 use crate::jq::{Killed, python};
@@ -13,11 +12,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-fn library() -> PathBuf {
+pub(super) fn library() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python"))
 }
 
-fn python_with_library() -> Command {
+pub(super) fn python_with_library() -> Command {
     let mut command = Command::new(python());
     // Nothing is written beside the sources.
     command.env("PYTHONPATH", library().join("src")).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
@@ -25,7 +24,7 @@ fn python_with_library() -> Command {
 }
 
 #[track_caller]
-fn succeeds(command: &mut Command) -> String {
+pub(super) fn succeeds(command: &mut Command) -> String {
     let ran = Ran::of(command);
     assert_eq!(ran.code, 0, "{}\n{}", ran.stdout, ran.stderr);
     ran.stdout
@@ -42,7 +41,7 @@ fn the_library_passes_its_tests() {
 }
 
 /// Program in the README that begins with this comment.
-fn example(folder: &Path, name: &str, url: &str) -> PathBuf {
+pub(super) fn example(folder: &Path, name: &str, url: &str) -> PathBuf {
     let text = include_str!("../../../../../clients/python/README.md");
     let (_, rest) = text.split_once(&format!("```python\n# {name}\n")).expect(name);
     let (program, _) = rest.split_once("```").unwrap();
@@ -304,29 +303,4 @@ fn the_library_is_typed_throughout() {
     let mut mypy = python_with_library();
     mypy.current_dir(library()).args(["-m", "mypy", "--strict", "--cache-dir"]).arg(cache.path());
     succeeds(mypy.args(["src/windlass", "tests"]).env("MYPYPATH", "src"));
-}
-
-#[test]
-fn the_package_holds_the_library_and_its_types() {
-    let folder = tempfile::tempdir().unwrap();
-    // A copy, since the build leaves files behind.
-    let source = folder.path().join("source");
-    succeeds(Command::new("cp").arg("-r").arg(library()).arg(&source));
-    let mut build = python_with_library();
-    build.args([
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-    ]);
-    succeeds(build.arg(folder.path()).arg(&source));
-    let wheel = folder.path().join("windlass_client-0.1.0-py3-none-any.whl");
-    let listed = succeeds(Command::new(python()).args(["-m", "zipfile", "--list"]).arg(wheel));
-    for file in ["windlass/py.typed", "windlass/sidejob/__init__.py", "windlass/sidejob/_serve_async.py"] {
-        assert!(listed.contains(file), "{file} is not among\n{listed}");
-    }
 }

@@ -60,21 +60,32 @@ fn the_scenarios_hold_with_plain_http() {
     }
 }
 
+fn of_typescript() -> String {
+    format!("node '{}'", super::typescript::library().join("tests/scenario-worker.mjs").display())
+}
+
+fn of_rust() -> String {
+    let program = Path::new(windlass().get_program()).with_file_name("examples").join("scenario_worker");
+    format!("'{}'", program.display())
+}
+
+fn of_python() -> String {
+    in_python("python/tests/scenario_worker.py")
+}
+
 #[test]
 fn the_scenarios_hold_with_the_typescript_library() {
-    let worker = super::typescript::library().join("tests/scenario-worker.mjs");
-    run(&format!("node '{}'", worker.display()), &[], no_database);
+    run(&of_typescript(), &[], no_database);
 }
 
 #[test]
 fn the_scenarios_hold_with_the_rust_library() {
-    let program = Path::new(windlass().get_program()).with_file_name("examples").join("scenario_worker");
-    run(&format!("'{}'", program.display()), &[], no_database);
+    run(&of_rust(), &[], no_database);
 }
 
 #[test]
 fn the_scenarios_hold_with_the_python_library() {
-    run(&in_python("python/tests/scenario_worker.py"), &[], no_database);
+    run(&of_python(), &[], no_database);
 }
 
 #[test]
@@ -87,8 +98,8 @@ fn the_scenarios_hold_on_postgres() {
     run(&in_python("scenarios/reference_worker.py"), &more, no_database);
 }
 
-#[test]
-fn steps_survive_restarts_of_the_database() {
+/// Plays the scenarios in which the database is restarted or killed.
+fn survives_restarts_of_the_database(worker: &str) {
     let database = PostgresServer::start(Disk::Safe, &[]);
     let restart = |how: &str| match how {
         "kill" => {
@@ -97,6 +108,28 @@ fn steps_survive_restarts_of_the_database() {
         }
         _ => database.restart(),
     };
-    let worker = in_python("scenarios/reference_worker.py");
-    run(&worker, &["--store", &database.url(), "--database", "--only", "database", "--jobs", "4"], restart);
+    run(worker, &["--store", &database.url(), "--database", "--only", "database", "--jobs", "4"], restart);
+}
+
+/// In the short form with the libraries only.
+#[test]
+fn steps_survive_restarts_of_the_database() {
+    if std::env::var_os("WINDLASS_LONG").is_some() {
+        survives_restarts_of_the_database(&in_python("scenarios/reference_worker.py"));
+    }
+}
+
+#[test]
+fn steps_of_the_typescript_library_survive_restarts_of_the_database() {
+    survives_restarts_of_the_database(&of_typescript());
+}
+
+#[test]
+fn steps_of_the_rust_library_survive_restarts_of_the_database() {
+    survives_restarts_of_the_database(&of_rust());
+}
+
+#[test]
+fn steps_of_the_python_library_survive_restarts_of_the_database() {
+    survives_restarts_of_the_database(&of_python());
 }

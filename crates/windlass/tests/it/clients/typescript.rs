@@ -26,6 +26,12 @@ fn the_library_passes_its_tests() {
     script("test");
 }
 
+/// Express, Next.js, Bun and Deno.
+#[test]
+fn the_library_works_with_frameworks_and_other_runtimes() {
+    script("test:frameworks");
+}
+
 #[test]
 fn types_are_inferred_from_handlers() {
     script("types");

@@ -132,11 +132,11 @@ mod tests {
         Place { file: 1, block: line, line }
     }
 
-    fn shelf(lines: std::ops::Range<u64>) -> Reservations {
-        let mut shelf = Reservations::new(place(0));
+    fn table(lines: std::ops::Range<u64>) -> Reservations {
+        let mut table = Reservations::new(place(0));
         let line = |n: u64| (place(n), Line { id: n.to_string(), kind: "a-b".into(), payload: "".into() });
-        shelf.found(place(lines.end), lines.map(line).collect());
-        shelf
+        table.found(place(lines.end), lines.map(line).collect());
+        table
     }
 
     fn ids(lines: &[(Place, Line)]) -> Vec<&str> {
@@ -145,49 +145,49 @@ mod tests {
 
     #[test]
     fn two_reservations_hold_disjoint_lines_in_order() {
-        let mut shelf = shelf(0..5);
-        let (one, other) = (shelf.reserve(2, at(10)).unwrap(), shelf.reserve(9, at(10)).unwrap());
-        assert_eq!(ids(&shelf.read(one).unwrap()), ["0", "1"]);
-        assert_eq!(ids(&shelf.read(other).unwrap()), ["2", "3", "4"]);
-        assert_eq!(shelf.reserve(1, at(10)), None);
+        let mut table = table(0..5);
+        let (one, other) = (table.reserve(2, at(10)).unwrap(), table.reserve(9, at(10)).unwrap());
+        assert_eq!(ids(&table.read(one).unwrap()), ["0", "1"]);
+        assert_eq!(ids(&table.read(other).unwrap()), ["2", "3", "4"]);
+        assert_eq!(table.reserve(1, at(10)), None);
     }
 
     #[test]
     fn reading_twice_and_reading_what_is_over_are_errors() {
-        let mut shelf = shelf(0..3);
-        let token = shelf.reserve(1, at(10)).unwrap();
-        assert!(shelf.read(token).is_ok());
-        assert_eq!(shelf.read(token), Err(JournalError::AlreadyRead));
-        shelf.done(token).unwrap();
-        assert_eq!(shelf.read(token), Err(JournalError::Expired));
-        assert_eq!(shelf.done(token), Err(JournalError::Expired));
-        let token = shelf.reserve(1, at(10)).unwrap();
-        shelf.expire_reservations(at(9));
-        assert!(shelf.read(token).is_ok());
-        shelf.expire_reservations(at(10));
-        assert_eq!(shelf.done(token), Err(JournalError::Expired));
+        let mut table = table(0..3);
+        let token = table.reserve(1, at(10)).unwrap();
+        assert!(table.read(token).is_ok());
+        assert_eq!(table.read(token), Err(JournalError::AlreadyRead));
+        table.done(token).unwrap();
+        assert_eq!(table.read(token), Err(JournalError::Expired));
+        assert_eq!(table.done(token), Err(JournalError::Expired));
+        let token = table.reserve(1, at(10)).unwrap();
+        table.expire_reservations(at(9));
+        assert!(table.read(token).is_ok());
+        table.expire_reservations(at(10));
+        assert_eq!(table.done(token), Err(JournalError::Expired));
     }
 
     #[test]
     fn lines_that_were_read_and_not_synced_come_back_first() {
-        let mut shelf = shelf(0..4);
-        let late = shelf.reserve(2, at(10)).unwrap();
-        shelf.read(late).unwrap();
-        shelf.expire_reservations(at(10));
-        let again = shelf.reserve(3, at(20)).unwrap();
-        assert_eq!(ids(&shelf.read(again).unwrap()), ["0", "1", "2"]);
+        let mut table = table(0..4);
+        let late = table.reserve(2, at(10)).unwrap();
+        table.read(late).unwrap();
+        table.expire_reservations(at(10));
+        let again = table.reserve(3, at(20)).unwrap();
+        assert_eq!(ids(&table.read(again).unwrap()), ["0", "1", "2"]);
     }
 
     #[test]
     fn the_head_is_the_first_line_that_is_not_taken_care_of() {
-        let mut shelf = shelf(0..4);
-        let (first, second) = (shelf.reserve(1, at(10)).unwrap(), shelf.reserve(2, at(10)).unwrap());
-        shelf.done(second).unwrap();
-        assert_eq!(shelf.head(), place(0));
-        shelf.done(first).unwrap();
-        assert_eq!(shelf.head(), place(3));
-        let last = shelf.reserve(1, at(10)).unwrap();
-        shelf.done(last).unwrap();
-        assert_eq!((shelf.head(), shelf.is_empty()), (place(4), true));
+        let mut table = table(0..4);
+        let (first, second) = (table.reserve(1, at(10)).unwrap(), table.reserve(2, at(10)).unwrap());
+        table.done(second).unwrap();
+        assert_eq!(table.head(), place(0));
+        table.done(first).unwrap();
+        assert_eq!(table.head(), place(3));
+        let last = table.reserve(1, at(10)).unwrap();
+        table.done(last).unwrap();
+        assert_eq!((table.head(), table.is_empty()), (place(4), true));
     }
 }
