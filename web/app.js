@@ -45,7 +45,7 @@ const userButton = h('button', { id: 'leave', class: 'bare', hidden: true, oncli
 const helpButton = h('button', { class: 'bare', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', onclick: help }, '?');
 const header = h('header', { class: 'top' },
   h('a', { class: 'brand', href: '#/' }, h('img', { src: 'icon.svg', alt: '' }), 'Windlass'), nav, menu,
-  h('div', { class: 'tools' }, liveButton, themeButton, helpButton, userButton));
+  h('div', { class: 'tools' }, liveButton, h('a', { id: 'docs', class: 'button bare', href: '../docs/' }, 'Docs'), themeButton, helpButton, userButton));
 
 function turnTheme() {
   const dark = document.documentElement.dataset.theme === 'dark' || (!document.documentElement.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches);

@@ -46,9 +46,9 @@ fn route_method(method: &Method) -> &str {
 }
 
 /// Router with the calls of all running dialects, or of one of them, and the paths of `extra`.
-pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Option<Router>) -> Router {
-    let files = server.http_meters.of("/ui/*", "GET");
-    let mut app = extra.map(|extra| count_requests(extra, files)).unwrap_or_default();
+pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Vec<(&'static str, Router)>) -> Router {
+    let counted = |(route, router)| count_requests(router, server.http_meters.of(route, "GET"));
+    let mut app = extra.into_iter().map(counted).fold(Router::new(), Router::merge);
     let wanted = server.running().filter(|(dialect, _)| only.is_none_or(|only| only == dialect.name()));
     for place in wanted.flat_map(|(dialect, running)| places(server, dialect, running)) {
         let (server, place) = (Arc::clone(server), Arc::new(place));

@@ -37,8 +37,9 @@ pub struct ServerOptions {
     pub limits: ListenerLimits,
     pub budget: Budget,
     pub descriptors_max: Option<u64>,
-    /// Served beside the dialects without their guard: the files of the web UI.
-    pub extra: Option<Router>,
+    /// Served beside the dialects without their guard: the files of the web UI and of the documentation, each
+    /// with the route under which its requests are counted.
+    pub extra: Vec<(&'static str, Router)>,
     pub signer: Option<Signer>,
     pub runners: Option<Arc<dyn Runners>>,
     pub guests: Option<Guests>,
@@ -63,7 +64,7 @@ impl Default for ServerOptions {
             limits: ListenerLimits::default(),
             budget: Budget::default(),
             descriptors_max: None,
-            extra: None,
+            extra: Vec::new(),
             signer: None,
             runners: None,
             guests: None,
@@ -165,7 +166,7 @@ pub struct Started {
     server: Arc<Server>,
     ports: Ports,
     tls: Option<Arc<Tls>>,
-    extra: Option<Router>,
+    extra: Vec<(&'static str, Router)>,
     phase: watch::Sender<Phase>,
     ingest: JoinHandle<()>,
     stop_ingest: watch::Sender<bool>,
@@ -258,7 +259,7 @@ impl Started {
         let (server, limits) = (&self.server, &self.server.limits);
         let mut ports: Vec<BoxFuture<'static, ()>> = Vec::new();
         if let Some(listener) = http {
-            let app = router(server, None, self.extra.take());
+            let app = router(server, None, std::mem::take(&mut self.extra));
             let phase = self.phase.clone();
             ports.push(Box::pin(listener::serve_http(
                 "http",
@@ -276,7 +277,7 @@ impl Started {
             };
             let (tls, phase) = (self.tls.clone().filter(|_| !is_local), self.phase.clone());
             if let Some(Listen::Http { .. }) = dialect.listener(&server.settings) {
-                let app = router(server, Some(name), None);
+                let app = router(server, Some(name), Vec::new());
                 ports.push(Box::pin(listener::serve_http(name, listener, tls, app, limits.clone(), phase)));
                 continue;
             }

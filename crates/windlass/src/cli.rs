@@ -1,5 +1,5 @@
-//! Command line: one file per subcommand. All commands except `serve`, `dev`, `demo`, `init`, `doctor`, `report` and
-//! those in `store/` are clients of the native API and could run on another machine.
+//! Command line: one file per subcommand. All commands except `serve`, `dev`, `demo`, `init`, `doctor`, `docs`, `report`
+//! and those in `store/` are clients of the native API and could run on another machine.
 
 mod anywhere;
 mod bench;
@@ -9,6 +9,7 @@ pub(crate) mod config;
 mod confirm;
 mod demo;
 mod dev;
+mod docs;
 mod doctor;
 mod findings;
 mod init;
@@ -88,6 +89,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Init(init::InitArgs),
     Config(config::ConfigCommandArgs),
+    Docs(docs::DocsArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     RunHandler(internal::run_handler::RunHandlerArgs),
@@ -130,6 +132,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Some(Command::Doctor(args)) => doctor::run(args),
         Some(Command::Init(args)) => init::run(args),
         Some(Command::Config(args)) => config::run(args),
+        Some(Command::Docs(args)) => docs::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::RunHandler(args)) => internal::run_handler::run(args),

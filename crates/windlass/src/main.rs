@@ -4,12 +4,14 @@ mod cli;
 mod client;
 mod config;
 mod discovery;
+mod docs;
 mod fault;
 mod handlers;
 mod human_time;
 mod otel;
 mod output;
 mod serve;
+mod static_files;
 mod telemetry;
 mod ui;
 #[cfg(feature = "wasi")]

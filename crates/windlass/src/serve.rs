@@ -328,7 +328,7 @@ fn options(config: &Config) -> Outcome<ServerOptions> {
         limits: limits(config, descriptors_max),
         budget: Budget::new(memory),
         descriptors_max,
-        extra: Some(crate::ui::router()),
+        extra: vec![("/ui/*", crate::ui::router()), ("/docs/*", crate::docs::router())],
         signer: config.signer.clone(),
         guests: Some(guests()?),
         journal: config.journal.clone(),

@@ -4,12 +4,12 @@
 #[cfg(test)]
 mod tests;
 
+use crate::static_files;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::http::Response;
 use axum::routing::any;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 struct File {
     path: &'static str,
@@ -22,9 +22,10 @@ macro_rules! files {
     };
 }
 
-/// Embedded files. A test compares the list with the folder.
+/// Embedded files. A test compares the list with the folder, in which `docs` belongs to the documentation.
 static FILES: &[File] = files![
     "index.html",
+    "theme.css",
     "style.css",
     "icon.svg",
     "app.js",
@@ -58,91 +59,15 @@ static FILES: &[File] = files![
     "pages/workers.js",
 ];
 
-/// Content-Security-Policy: scripts, styles and requests only from this server, nothing inline, no frames, no
-/// forms. Payloads stay text even if a page had an injection bug.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 pub(crate) fn router() -> Router {
     Router::new().route("/ui", any(to_folder)).route("/ui/", any(file)).route("/ui/{*path}", any(file))
 }
 
-/// Redirects to `ui/`. The location is relative, so that it works behind a proxy with a path prefix.
 async fn to_folder() -> Response<Body> {
-    let mut response = plain(StatusCode::PERMANENT_REDIRECT, "see ui/\n");
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("ui/"));
-    response
+    static_files::redirect_to("ui/")
 }
 
 async fn file(request: Request) -> Response<Body> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
-    }
-    let path = match request.uri().path().trim_start_matches("/ui/") {
-        "" => "index.html",
-        path => path,
-    };
-    match FILES.iter().find(|file| file.path == path) {
-        Some(file) => file.answer(request.headers()),
-        None => plain(StatusCode::NOT_FOUND, "not found; the web UI is at /ui/\n"),
-    }
-}
-
-impl File {
-    fn answer(&self, asked: &HeaderMap) -> Response<Body> {
-        let tag = self.tag();
-        let known = asked.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-        let is_known = known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag));
-        let mut response = if is_known {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            response
-        } else {
-            Response::new(Body::from(self.bytes))
-        };
-        if let Ok(tag) = HeaderValue::from_str(&tag) {
-            response.headers_mut().insert(header::ETAG, tag);
-        }
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type()));
-        sealed(response)
-    }
-
-    /// ETag: a hash of the content, so that browsers can cache the file and revalidate it.
-    fn tag(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        self.bytes.hash(&mut hasher);
-        format!("\"{:016x}\"", hasher.finish())
-    }
-
-    fn content_type(&self) -> &'static str {
-        match self.path.rsplit('.').next() {
-            Some("html") => "text/html; charset=utf-8",
-            Some("css") => "text/css; charset=utf-8",
-            Some("js") => "text/javascript; charset=utf-8",
-            Some("svg") => "image/svg+xml",
-            _ => "application/octet-stream",
-        }
-    }
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    sealed(response)
-}
-
-fn sealed(mut response: Response<Body>) -> Response<Body> {
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::CACHE_CONTROL, "no-cache"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
+    let find = |path: &str| FILES.iter().find(|file| file.path == path).map(|file| file.bytes);
+    static_files::answer(&request, "/ui/", find, "not found; the web UI is at /ui/\n")
 }

@@ -18,6 +18,7 @@ const RESERVED: &[&str] = &[
     "add",
     "api",
     "blob",
+    "docs",
     "favicon.ico",
     "healthz",
     "job",

@@ -21,7 +21,7 @@ mod limits;
 pub(in crate::native) mod list;
 mod log;
 mod me;
-pub(in crate::native) mod metrics;
+pub mod metrics;
 mod patch;
 mod probes;
 mod push;

@@ -210,6 +210,7 @@ impl Tour<'_> {
         self.windlass(&["queues"])?;
         let places = [
             ("URL/ui/", "web UI"),
+            ("URL/docs/", "documentation"),
             ("windlass top", "live view in the terminal"),
             ("curl URL/metrics", "Prometheus metrics"),
             ("curl URL/api/openapi.json", "OpenAPI description"),

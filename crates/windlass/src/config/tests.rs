@@ -171,19 +171,6 @@ fn a_secret_is_not_repeated_in_an_error() {
 }
 
 #[test]
-fn the_manual_lists_every_key_with_its_default() {
-    let manual = include_str!("../../../../docs/operating.md");
-    for Key { name, default, help, .. } in Keys(ALL).all() {
-        let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
-        let row = format!("| `{name}` | {default} | {help} |");
-        assert!(manual.contains(&row), "docs/operating.md should have the row\n{row}");
-    }
-    let table = manual.split("| key | default | description |").nth(1).unwrap_or_default();
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|')).count();
-    assert_eq!(rows, Keys(ALL).all().count(), "docs/operating.md has rows of unknown keys");
-}
-
-#[test]
 fn a_list_in_a_flag_is_written_with_commas_or_as_in_the_file() {
     let workers = |text: &str| {
         let config = read("", &[], &[&format!("jq.workers={text}")], None);

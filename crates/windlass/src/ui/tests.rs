@@ -9,6 +9,9 @@ fn names_in(folder: &Path, prefix: &str, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let name = format!("{prefix}{}", entry.file_name().into_string().unwrap());
+        if name == "docs" {
+            continue;
+        }
         if entry.file_type().unwrap().is_dir() {
             names_in(&entry.path(), &format!("{name}/"), names);
         } else {
@@ -23,7 +26,7 @@ fn every_file_of_the_folder_is_served_and_nothing_else() {
     names_in(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web")), "", &mut there);
     let served: BTreeSet<String> = FILES.iter().map(|file| file.path.to_owned()).collect();
     assert_eq!(served, there);
-    assert!(FILES.iter().all(|file| file.content_type() != "application/octet-stream"));
+    assert!(FILES.iter().all(|file| static_files::content_type(file.path) != "application/octet-stream"));
 }
 
 #[test]
@@ -40,17 +43,4 @@ fn the_files_ask_for_nothing_from_elsewhere_and_write_no_markup() {
             assert!(!text.contains(word), "{} has {word}", file.path);
         }
     }
-}
-
-#[tokio::test]
-async fn a_file_that_is_known_is_not_sent_again() {
-    let file = &FILES[0];
-    let fresh = file.answer(&HeaderMap::new());
-    assert_eq!(fresh.status(), StatusCode::OK);
-    assert!(
-        fresh.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().contains("default-src 'none'")
-    );
-    let mut asked = HeaderMap::new();
-    asked.insert(header::IF_NONE_MATCH, fresh.headers()[header::ETAG].clone());
-    assert_eq!(file.answer(&asked).status(), StatusCode::NOT_MODIFIED);
 }

@@ -15,6 +15,7 @@ mod copy;
 mod dev;
 mod discovery;
 mod dist;
+mod docs;
 mod doctor;
 mod documents;
 mod failures;

@@ -1,5 +1,6 @@
 //! `GET /metrics`: the counters in the Prometheus text format.
 
+pub mod families;
 mod jobs;
 mod page;
 mod process;
@@ -71,144 +72,89 @@ async fn page_for(engine: &Engine, server: &Server, tenant: Option<Tenant>) -> R
 
 fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     let shown = &counts[..counts.len().min(QUEUES_SHOWN_MAX)];
-    page.family("windlass_jobs", "gauge", "Jobs by queue and state; each job is counted once.");
+    page.family(&families::JOBS);
     for one in shown {
         for word in StateWord::ALL {
-            queue_line(page, "windlass_jobs", one, Some(word.as_str()), one.of_word(word) as f64);
+            let of = [&*one.tenant, &*one.queue, word.as_str()];
+            page.line(&families::JOBS, &of, one.of_word(word) as f64);
         }
     }
-    page.family("windlass_queue_oldest_seconds", "gauge", "Age of the oldest job that is ready to run.");
+    page.family(&families::QUEUE_OLDEST);
     for one in shown {
         let oldest_ms = one.oldest_due.map_or(0, |due| now.since_ms(due));
-        queue_line(page, "windlass_queue_oldest_seconds", one, None, oldest_ms as f64 / 1_000.0);
+        page.line(&families::QUEUE_OLDEST, &[&*one.tenant, &*one.queue], oldest_ms as f64 / 1_000.0);
     }
-    page.family("windlass_queue_paused", "gauge", "1 while the queue is paused.");
+    page.family(&families::QUEUE_PAUSED);
     for one in shown {
-        queue_line(page, "windlass_queue_paused", one, None, f64::from(u8::from(one.paused)));
+        let paused = f64::from(u8::from(one.paused));
+        page.line(&families::QUEUE_PAUSED, &[&*one.tenant, &*one.queue], paused);
     }
-    let hidden = counts.len() - shown.len();
-    page.single(
-        "windlass_queues_not_shown",
-        "gauge",
-        "Queues not shown because there are too many.",
-        hidden as f64,
-    );
-}
-
-fn queue_line(page: &mut Page, name: &str, counts: &QueueCounts, state: Option<&str>, value: f64) {
-    let labels =
-        [("tenant", &*counts.tenant), ("queue", &*counts.queue), ("state", state.unwrap_or_default())];
-    let labels = if state.is_some() { &labels[..] } else { &labels[..2] };
-    page.line(name, labels, value);
+    page.single(&families::QUEUES_NOT_SHOWN, (counts.len() - shown.len()) as f64);
 }
 
 /// Requests of the routes that were called.
 fn http(page: &mut Page, routes: &[Arc<RouteMeter>]) {
-    page.family(
-        "windlass_http_requests_total",
-        "counter",
-        "HTTP requests by route, method and class of the status.",
-    );
+    page.family(&families::HTTP_REQUESTS);
     for meter in routes {
         for (class, count) in meter.counts().filter(|(_, count)| *count > 0) {
-            let labels = [("route", meter.route), ("method", meter.method), ("status", class)];
-            page.line("windlass_http_requests_total", &labels, count as f64);
+            page.line(&families::HTTP_REQUESTS, &[meter.route, meter.method, class], count as f64);
         }
     }
-    let help = "Time until the response of an HTTP request began; claims that wait for a job are included.";
-    page.family("windlass_http_request_seconds", "histogram", help);
+    page.family(&families::HTTP_REQUEST_SECONDS);
     for meter in routes.iter().filter(|meter| meter.counts().any(|(_, count)| count > 0)) {
-        let labels = [("route", meter.route), ("method", meter.method)];
-        page.buckets("windlass_http_request_seconds", &labels, &meter.time_us, 1e-6);
+        let of = [meter.route, meter.method];
+        page.buckets(&families::HTTP_REQUEST_SECONDS, &of, &meter.time_us, 1e-6);
     }
 }
 
 fn tenants(page: &mut Page, live: &[LiveUse]) {
-    page.family(
-        "windlass_tenant_connections",
-        "gauge",
-        "Open connections by the tenant of their last request.",
-    );
+    page.family(&families::TENANT_CONNECTIONS);
     for one in live {
-        page.line("windlass_tenant_connections", &[("tenant", &*one.tenant)], one.connections as f64);
+        page.line(&families::TENANT_CONNECTIONS, &[&*one.tenant], one.connections as f64);
     }
-    let help = "Run time of handlers and WASI modules by tenant.";
-    page.family("windlass_tenant_handler_seconds_total", "counter", help);
+    page.family(&families::TENANT_HANDLER_SECONDS);
     for one in live {
-        let seconds = one.handler_ms as f64 / 1_000.0;
-        page.line("windlass_tenant_handler_seconds_total", &[("tenant", &*one.tenant)], seconds);
+        page.line(&families::TENANT_HANDLER_SECONDS, &[&*one.tenant], one.handler_ms as f64 / 1_000.0);
     }
 }
 
 fn whole_server(page: &mut Page, server: &Server) {
     let engine = &server.engine;
     let meters = engine.meters();
-    for (name, help, counter) in [
-        ("pushed", "Jobs pushed.", &meters.pushed),
-        ("claimed", "Jobs claimed by workers.", &meters.claimed),
-        ("finished", "Runs that finished successfully.", &meters.finished),
-        ("failed", "Runs reported as failed.", &meters.failed),
-        ("lapsed", "Runs whose lease expired.", &meters.lapsed),
-        ("cancelled", "Jobs cancelled.", &meters.cancelled),
-        ("released", "Runs released by their worker.", &meters.released),
-        ("expired", "Jobs deleted because their retention time was over.", &meters.expired),
-        ("stale", "Commits retried after a concurrent change.", &meters.stale),
+    for (family, counter) in [
+        (&families::PUSHED, &meters.pushed),
+        (&families::CLAIMED, &meters.claimed),
+        (&families::FINISHED, &meters.finished),
+        (&families::FAILED, &meters.failed),
+        (&families::LAPSED, &meters.lapsed),
+        (&families::CANCELLED, &meters.cancelled),
+        (&families::RELEASED, &meters.released),
+        (&families::EXPIRED, &meters.expired),
+        (&families::STALE, &meters.stale),
     ] {
-        page.single(&format!("windlass_{name}_total"), "counter", help, counter.get() as f64);
+        page.single(family, counter.get() as f64);
     }
-    page.family("windlass_turns_total", "counter", "Ended turns of repeating jobs by outcome.");
+    page.family(&families::TURNS);
     for outcome in TurnOutcome::ALL {
-        let count = meters.turns.of(outcome).get() as f64;
-        page.line("windlass_turns_total", &[("outcome", outcome.as_str())], count);
+        page.line(&families::TURNS, &[outcome.as_str()], meters.turns.of(outcome).get() as f64);
     }
-    page.single("windlass_waiting_claims", "gauge", "Claims waiting for jobs.", engine.waiters() as f64);
-    let bytes = server.journal.bytes() as f64;
-    page.single("windlass_journal_bytes", "gauge", "Size of the journal.", bytes);
-    page.single(
-        "windlass_leases_held",
-        "gauge",
-        "Running jobs claimed from this server.",
-        engine.leases_held() as f64,
-    );
-    page.times(
-        "windlass_pickup_seconds",
-        "Time from when a job was due until it was claimed.",
-        &meters.pickup_us,
-    );
-    page.times(
-        "windlass_run_seconds",
-        "Time from when a job was claimed until its outcome was reported.",
-        &meters.run_us,
-    );
+    page.single(&families::WAITING_CLAIMS, engine.waiters() as f64);
+    page.single(&families::JOURNAL_BYTES, server.journal.bytes() as f64);
+    page.single(&families::LEASES_HELD, engine.leases_held() as f64);
+    page.times(&families::PICKUP, &meters.pickup_us);
+    page.times(&families::RUN, &meters.run_us);
     let store = engine.store_meters();
     let (_, commits, _) = store.commit_us.snapshot();
-    page.single("windlass_commits_total", "counter", "Commits of the store.", commits as f64);
-    page.histogram("windlass_commit_size", "Operations per commit.", &store.commit_size, 1.0);
-    page.times(
-        "windlass_commit_seconds",
-        "Duration of commits, until the data is on disk.",
-        &store.commit_us,
-    );
-    page.times(
-        "windlass_sync_seconds",
-        "Duration of writing and syncing the write-ahead log.",
-        &store.sync_us,
-    );
-    page.times(
-        "windlass_checkpoint_seconds",
-        "Duration of checkpoints of the write-ahead log.",
-        &store.checkpoint_us,
-    );
-    page.single(
-        "windlass_uptime_seconds",
-        "gauge",
-        "Time since the start of the server.",
-        server.started.elapsed().as_secs_f64(),
-    );
+    page.single(&families::COMMITS, commits as f64);
+    page.histogram(&families::COMMIT_SIZE, &store.commit_size, 1.0);
+    page.times(&families::COMMIT_SECONDS, &store.commit_us);
+    page.times(&families::SYNC_SECONDS, &store.sync_us);
+    page.times(&families::CHECKPOINT_SECONDS, &store.checkpoint_us);
+    page.single(&families::UPTIME, server.started.elapsed().as_secs_f64());
     process::write(page);
-    page.family("windlass_build_info", "gauge", "Always 1; the labels describe the program.");
+    page.family(&families::BUILD_INFO);
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-    page.line("windlass_build_info", &[("version", server.version), ("target", &target)], 1.0);
-    page.family("windlass_info", "gauge", "Always 1; the labels contain the version and the store.");
-    page.line("windlass_info", &[("version", server.version), ("store", &server.store)], 1.0);
+    page.line(&families::BUILD_INFO, &[server.version, &target], 1.0);
+    page.family(&families::INFO);
+    page.line(&families::INFO, &[server.version, &server.store], 1.0);
 }

@@ -104,6 +104,7 @@ async fn names_that_could_be_taken_for_something_else_are_refused() {
         "/acme/job/a,b/add",
         "/acme/job/a%0Ab/add",
         "/ui/job/t/add",
+        "/docs/job/t/add",
         "/add",
         "/add?client=acme",
         "/add?client=a-b&jobtype=t",

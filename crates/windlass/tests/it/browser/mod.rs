@@ -3,6 +3,7 @@
 mod access;
 mod acting;
 mod bulk;
+mod docs;
 mod driver;
 mod groups;
 mod habits;

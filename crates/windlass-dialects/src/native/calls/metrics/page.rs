@@ -1,5 +1,6 @@
 //! Prometheus text format.
 
+use super::families::MetricFamily;
 use crate::query::Histogram;
 use std::fmt::Write;
 
@@ -9,31 +10,32 @@ pub(super) struct Page {
     pub text: String,
 }
 
-/// Name and value of each label.
-pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
-
 // Writing to a String does not fail, so the results of `write!` are ignored.
 impl Page {
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, of: &MetricFamily) {
+        let (name, kind, help) = (of.name, of.kind.as_str(), of.help);
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
-        self.family(name, kind, help);
-        self.line(name, &[], value);
+    /// Family with one series, without labels.
+    pub(super) fn single(&mut self, of: &MetricFamily, value: f64) {
+        self.family(of);
+        self.line(of, &[], value);
     }
 
-    pub(super) fn line(&mut self, name: &str, labels: Labels<'_>, value: f64) {
-        self.text.push_str(name);
-        self.labels(labels, None);
+    /// Line of one series; `values` are those of the family's labels.
+    pub(super) fn line(&mut self, of: &MetricFamily, values: &[&str], value: f64) {
+        self.text.push_str(of.name);
+        self.labels(of, values, None);
         let _ = writeln!(self.text, " {value}");
     }
 
     /// Writes the labels in braces, and the bound of a bucket as the last one.
-    fn labels(&mut self, labels: Labels<'_>, bound: Option<&str>) {
-        let bound = bound.map(|bound| ("le", bound));
+    fn labels(&mut self, of: &MetricFamily, values: &[&str], bound: Option<&str>) {
+        debug_assert_eq!(of.labels.len(), values.len(), "labels of {}", of.name);
+        let labels = of.labels.iter().copied().zip(values.iter().copied());
         let mut between = '{';
-        for (label, text) in labels.iter().copied().chain(bound) {
+        for (label, text) in labels.chain(bound.map(|bound| ("le", bound))) {
             let _ = write!(self.text, "{between}{label}=\"");
             escape(&mut self.text, text);
             self.text.push('"');
@@ -44,28 +46,29 @@ impl Page {
         }
     }
 
-    pub(super) fn times(&mut self, name: &str, help: &str, microseconds: &Histogram) {
-        self.histogram(name, help, microseconds, 1e-6);
+    pub(super) fn times(&mut self, of: &MetricFamily, microseconds: &Histogram) {
+        self.histogram(of, microseconds, 1e-6);
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram, unit: f64) {
-        self.family(name, "histogram", help);
-        self.buckets(name, &[], histogram, unit);
+    pub(super) fn histogram(&mut self, of: &MetricFamily, histogram: &Histogram, unit: f64) {
+        self.family(of);
+        self.buckets(of, &[], histogram, unit);
     }
 
     /// Lines of one histogram of a family.
-    pub(super) fn buckets(&mut self, name: &str, labels: Labels<'_>, histogram: &Histogram, unit: f64) {
+    pub(super) fn buckets(&mut self, of: &MetricFamily, values: &[&str], histogram: &Histogram, unit: f64) {
+        let name = of.name;
         let (buckets, count, sum) = histogram.snapshot();
         let bounds =
             buckets.iter().map(|(bound, at_most)| (rounded(*bound as f64 * unit).to_string(), *at_most));
         for (bound, at_most) in bounds.chain([("+Inf".to_owned(), count)]) {
             let _ = write!(self.text, "{name}_bucket");
-            self.labels(labels, Some(&bound));
+            self.labels(of, values, Some(&bound));
             let _ = writeln!(self.text, " {at_most}");
         }
         for (part, value) in [("sum", rounded(sum as f64 * unit)), ("count", count as f64)] {
             let _ = write!(self.text, "{name}_{part}");
-            self.labels(labels, None);
+            self.labels(of, values, None);
             let _ = writeln!(self.text, " {value}");
         }
     }

@@ -1,5 +1,6 @@
 //! Metrics of the process under the names that Prometheus clients use, read from `/proc`.
 
+use super::families;
 use super::page::Page;
 use std::fs;
 
@@ -13,37 +14,20 @@ pub(super) fn write(page: &mut Page) {
     let boot = boot_time(&read("/proc/stat"));
     let start = stat.as_ref().zip(boot).map(|(stat, boot)| boot + stat.started_ticks / TICKS_PER_SECOND);
     let values = [
+        (&families::CPU_SECONDS, stat.as_ref().map(|stat| stat.cpu_ticks / TICKS_PER_SECOND)),
         (
-            "process_cpu_seconds_total",
-            "counter",
-            "CPU time of the process, user and system.",
-            stat.as_ref().map(|stat| stat.cpu_ticks / TICKS_PER_SECOND),
-        ),
-        (
-            "process_resident_memory_bytes",
-            "gauge",
-            "Resident memory of the process.",
+            &families::RESIDENT_BYTES,
             kilobytes(&read("/proc/self/status"), "VmRSS:").map(|kilobytes| kilobytes * 1_024.0),
         ),
-        (
-            "process_virtual_memory_bytes",
-            "gauge",
-            "Virtual memory of the process.",
-            stat.as_ref().map(|stat| stat.virtual_bytes),
-        ),
-        ("process_start_time_seconds", "gauge", "Start of the process, in seconds since 1970.", start),
-        ("process_threads", "gauge", "Threads of the process.", stat.as_ref().map(|stat| stat.threads)),
-        ("process_open_fds", "gauge", "Open file descriptors.", open_descriptors()),
-        (
-            "process_max_fds",
-            "gauge",
-            "Maximum number of open file descriptors.",
-            descriptors_max(&read("/proc/self/limits")),
-        ),
+        (&families::VIRTUAL_BYTES, stat.as_ref().map(|stat| stat.virtual_bytes)),
+        (&families::START_TIME, start),
+        (&families::THREADS, stat.as_ref().map(|stat| stat.threads)),
+        (&families::OPEN_FDS, open_descriptors()),
+        (&families::MAX_FDS, descriptors_max(&read("/proc/self/limits"))),
     ];
-    for (name, kind, help, value) in values {
+    for (family, value) in values {
         if let Some(value) = value {
-            page.single(name, kind, help, value);
+            page.single(family, value);
         }
     }
 }

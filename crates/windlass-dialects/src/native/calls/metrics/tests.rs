@@ -1,5 +1,7 @@
+use super::families::{GROUPS, MetricFamily, MetricKind};
 use super::*;
 use crate::query::Histogram;
+use std::collections::BTreeSet;
 use windlass_core::{Queue, Tenant};
 
 fn counts(queue: &str) -> QueueCounts {
@@ -14,10 +16,14 @@ fn counts(queue: &str) -> QueueCounts {
     }
 }
 
+fn family(name: &'static str, labels: &'static [&'static str]) -> MetricFamily {
+    MetricFamily { name, kind: MetricKind::Histogram, labels, help: "help" }
+}
+
 #[test]
 fn labels_cannot_break_out_of_their_quotes() {
     let mut page = Page::default();
-    page.line("x", &[("queue", "a\"} 1\nb\\")], 2.5);
+    page.line(&family("x", &["queue"]), &["a\"} 1\nb\\"], 2.5);
     assert_eq!(page.text, "x{queue=\"a\\\"} 1\\nb\\\\\"} 2.5\n");
 }
 
@@ -47,10 +53,22 @@ fn histograms_count_up_to_infinity() {
     histogram.record(60);
     histogram.record(5_000_000_000);
     let mut page = Page::default();
-    page.times("t", "help", &histogram);
+    page.times(&family("t", &[]), &histogram);
     assert!(page.text.contains("t_bucket{le=\"0.00005\"} 0\nt_bucket{le=\"0.0001\"} 1\n"), "{}", page.text);
     assert!(
         page.text
             .ends_with("t_bucket{le=\"3600\"} 1\nt_bucket{le=\"+Inf\"} 2\nt_sum 5000.00006\nt_count 2\n")
     );
+}
+
+#[test]
+fn names_are_unique_and_follow_the_conventions_of_prometheus() {
+    let all: Vec<&MetricFamily> = GROUPS.iter().flat_map(|group| group.families).copied().collect();
+    let names: BTreeSet<&str> = all.iter().map(|family| family.name).collect();
+    assert_eq!(names.len(), all.len());
+    for family in all {
+        let MetricFamily { name, kind, help, .. } = family;
+        assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
+        assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");
+    }
 }
