@@ -67,7 +67,7 @@ fn entry(name: &str, key: &Key) -> String {
 /// Default in the syntax of TOML.
 fn default_of(key: &Key) -> String {
     match key.kind {
-        ValueKind::Whole { .. } | ValueKind::Switch => key.default.to_owned(),
+        ValueKind::Whole { .. } | ValueKind::Share | ValueKind::Switch => key.default.to_owned(),
         ValueKind::List => {
             let entries = written::list(key.default).unwrap_or_default();
             toml::Value::Array(entries.into_iter().map(toml::Value::String).collect()).to_string()

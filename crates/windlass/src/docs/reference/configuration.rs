@@ -59,6 +59,7 @@ fn value(kind: ValueKind) -> String {
         ValueKind::AddressOrOff => "`HOST:PORT` or `off`".to_owned(),
         ValueKind::Choice(words) => words.iter().map(|word| code(word)).collect::<Vec<_>>().join(", "),
         ValueKind::Whole { min, max } => format!("{} to {}", grouped(min), grouped(max)),
+        ValueKind::Share => "0 to 1".to_owned(),
         ValueKind::Switch => "`true`, `false`".to_owned(),
         ValueKind::KeepTime => "duration, `0` or `forever`".to_owned(),
         ValueKind::List => "list of texts".to_owned(),
