@@ -81,10 +81,10 @@ fn hex(text: &str) -> Option<u128> {
 /// True if a new trace with this id belongs to the recorded share. Decided by the lower half of the id, like the samplers
 /// of OpenTelemetry, so that programs with equal shares agree.
 pub fn is_chosen(trace_id: u128, share: f64) -> bool {
-    // A power of two, so the product is exact where it matters, at 0 and 1.
     const ALL: f64 = (1_u64 << 63) as f64;
-    let place = (trace_id as u64) >> 1;
-    (place as f64) < share * ALL || share >= 1.0
+    // The product fits into 64 bits: at most 2^63, which is above every place.
+    let (place, bound) = ((trace_id as u64) >> 1, (share * ALL) as u64);
+    place < bound
 }
 
 /// Trace of one job, with the ids of its spans.
