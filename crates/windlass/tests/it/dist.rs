@@ -171,6 +171,7 @@ fn the_health_check_of_the_image_follows_the_readiness_of_the_server() {
     let mut server = Server::start(&[]);
     assert!(server.run(&args).ok().starts_with("OK"));
     assert_eq!(server.run(&["health", "--alive"]).ok(), "OK");
+    assert_eq!(server.run(&["health", "--json"]).json()["ok"], true);
     assert!(server.stop().success());
     let gone = server.run(&args);
     assert_eq!(gone.code, 1, "{gone:?}");

@@ -4,6 +4,7 @@ use crate::client::ServerArgs;
 use crate::fault::Outcome;
 use crate::output;
 use clap::Args;
+use serde_json::json;
 
 /// Ask the server whether it is ready; exit code 0 if it is, 1 if not
 ///
@@ -18,6 +19,9 @@ pub(crate) struct HealthArgs {
     /// Ask only whether the process answers
     #[arg(long)]
     alive: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -25,5 +29,10 @@ pub(crate) struct HealthArgs {
 pub(crate) fn run(args: HealthArgs) -> Outcome {
     let path = if args.alive { "/healthz" } else { "/readyz" };
     let answer = args.server.client()?.call("GET", path, None, 0)?;
-    output::say(answer.text.trim_end())
+    let mut lines = answer.text.lines();
+    if !args.json {
+        return lines.try_for_each(output::say);
+    }
+    let detail: Vec<&str> = lines.skip(1).collect();
+    output::say_json(&json!({"ok": true, "detail": detail}))
 }
