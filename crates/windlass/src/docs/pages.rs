@@ -57,8 +57,10 @@ pub(super) static PAGES: LazyLock<Vec<Page>> = pages!(
         "docs/concepts.md",
         "docs/dependencies.md",
         "docs/guide.md",
+        "docs/install.md",
         "docs/operating.md",
         "docs/performance.md",
+        "docs/platforms.md",
         "docs/push-from-sql.md",
         "docs/reliability.md",
         "docs/runners.md",
@@ -101,6 +103,7 @@ pub(super) static PAGES: LazyLock<Vec<Page>> = pages!(
         "docs/adr/0020-turns-are-kept-with-the-job.md",
         "docs/adr/0021-the-audit-log-is-written-where-calls-are-admitted.md",
         "docs/adr/0022-steps-are-part-of-the-job.md",
+        "docs/adr/0023-otlp-as-json-by-hand.md",
     ],
     [
         "docs/reference/command-line.md" => reference::command_line::page,
