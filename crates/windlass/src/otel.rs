@@ -29,17 +29,20 @@ use windlass_dialects::server::Server;
 use windlass_engine::Engine;
 use windlass_engine::spans::JobSpan;
 
-/// Spans that wait to be sent. A span takes about 300 bytes, so a full queue is 10 MB.
+/// Spans that wait to be sent. A span takes about 300 bytes, and up to 1,600 with an error: a full queue is 10 to 50 MB.
 const QUEUED_MAX: usize = 32_768;
 /// Spans of one request, as in OpenTelemetry's own exporters.
 const BATCH_MAX: usize = 512;
 /// Longest wait for a batch to fill.
 const BATCH_WAIT: Duration = Duration::from_secs(5);
-/// Attempts to send a batch, about two minutes with their delays. Then it is dropped and the next one is tried.
+/// Attempts to send a batch: with their delays two minutes, or five if the collector does not respond. Then it is dropped and
+/// the next one is tried.
 const ATTEMPTS_MAX: u32 = 15;
 /// Delay before the second attempt; it doubles with each.
 const DELAY_FIRST: Duration = Duration::from_secs(1);
 const DELAY_MAX: Duration = Duration::from_secs(10);
+/// Longest delay that the collector may ask for.
+const ASKED_DELAY_MAX: Duration = Duration::from_secs(60);
 /// Longest flush at shutdown.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
@@ -160,7 +163,7 @@ impl Export {
             match self.collector.post(Signal::Traces, body.clone()).await {
                 Answer::Taken { rejected } => return self.count_dropped(rejected),
                 Answer::Later { after } if !is_last => {
-                    let wait = after.unwrap_or(delay).min(DELAY_MAX);
+                    let wait = after.map_or(delay, |after| after.clamp(DELAY_FIRST, ASKED_DELAY_MAX));
                     tokio::select! {
                         () = sleep(wait) => {}
                         () = stopped(stopping) => {}

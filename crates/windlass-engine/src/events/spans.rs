@@ -89,10 +89,19 @@ impl Engine {
         Engine { trace: context, ..self }
     }
 
-    /// Adds the trace context to the tags of new jobs that have none: that of this handle, or of a new trace. Repeating
-    /// jobs get none, because each of their runs has a trace of its own.
-    pub fn add_trace_tags(&self, jobs: &mut [Push]) {
-        let spans = self.inner.spans.get();
+    /// Adds the trace context of this handle to the tags of new jobs that have none, for jobs that are pushed later by another
+    /// handle.
+    pub fn add_own_trace(&self, jobs: &mut [Push]) {
+        self.add_trace_tags_with(jobs, None);
+    }
+
+    /// Adds the trace context to the tags of new jobs that have none: that of this handle, or of a new trace.
+    pub(crate) fn add_trace_tags(&self, jobs: &mut [Push]) {
+        self.add_trace_tags_with(jobs, self.inner.spans.get());
+    }
+
+    /// Repeating jobs get no tag, because each of their runs has a trace of its own.
+    fn add_trace_tags_with(&self, jobs: &mut [Push], spans: Option<&Spans>) {
         if self.trace.is_none() && spans.is_none() {
             return;
         }
@@ -225,10 +234,13 @@ impl Spans {
     }
 }
 
-/// Time since when a claimed job was ready. `None`: a parent that runs again keeps the due time of its last run.
+/// Time since when a claimed job was ready. `None` if it is not known: a turn that was requested runs ahead of its due time, and a
+/// parent, a retried turn or a job whose lease expired may keep the due time of its last run.
 pub(crate) fn waited_since(job: &Job) -> Option<Timestamp> {
     let due_at = job.progress.due_at;
-    (job.progress.prior_start != Some(due_at)).then(|| due_at.max(job.spec.created_at))
+    let is_ahead = job.state().lease().is_some_and(|lease| lease.ahead);
+    let has_run_since = job.progress.prior_start.is_some_and(|start| start >= due_at);
+    (!is_ahead && !has_run_since).then(|| due_at.max(job.spec.created_at))
 }
 
 fn ends_run(before: &Job, after: Option<&Job>) -> bool {

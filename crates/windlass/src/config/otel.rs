@@ -25,12 +25,13 @@ pub(crate) struct Otel {
 impl Otel {
     /// `None`: no collector is configured.
     pub(super) fn from_values(values: &Values) -> Result<Option<Otel>, BadConfig> {
+        let Some(endpoint) = values.optional("otel.endpoint") else { return Ok(None) };
         let headers = values.list("otel.headers");
         let headers = headers.iter().map(|entry| header(entry)).collect::<Option<_>>().ok_or_else(|| {
             values.bad("otel.headers", "each header must be NAME=VALUE, with a percent-encoded value")
         })?;
-        let Some(endpoint) = values.optional("otel.endpoint") else { return Ok(None) };
-        let bad = |why: &str| values.bad("otel.endpoint", format_args!("{endpoint:?} {why}"));
+        // Not repeated in the error: the URL may contain a password.
+        let bad = |why: &str| values.bad("otel.endpoint", format_args!("the URL {why}"));
         let target = |signal: &str| target(endpoint, signal).map_err(bad);
         Ok(Some(Otel {
             traces: target("traces")?,

@@ -154,6 +154,17 @@ fn variables_of_opentelemetry_are_read_and_our_own_win() {
         Value::Text("own".to_string())
     );
     assert!(read("", &own, &[], None).unwrap().otel.is_none());
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317");
+    for (variables, warnings) in [
+        // Meant for other programs, or unusable: neither an error nor an export.
+        (vec![endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], 0),
+        (vec![endpoint, ("OTEL_SDK_DISABLED", "true")], 0),
+        (vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")], 1),
+        (vec![("OTEL_EXPORTER_OTLP_HEADERS", "no header")], 0),
+    ] {
+        let config = read("", &variables, &[], None).unwrap();
+        assert_eq!((config.otel.is_none(), config.warnings.len()), (true, warnings), "{variables:?}");
+    }
     for (set, is_valid) in
         [("0", true), ("1", true), ("0.5", true), ("1.1", false), ("-1", false), ("NaN", false), ("", false)]
     {

@@ -41,8 +41,8 @@ pub(super) struct Collector {
     traces: Pool,
     metrics: Pool,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// True since the first failure in a row; only that one is logged.
-    is_out: AtomicBool,
+    traces_out: AtomicBool,
+    metrics_out: AtomicBool,
 }
 
 impl Collector {
@@ -67,11 +67,12 @@ impl Collector {
             traces: pool(&otel.traces),
             metrics: pool(&otel.metrics),
             headers: otel.headers.clone(),
-            is_out: AtomicBool::new(false),
+            traces_out: AtomicBool::new(false),
+            metrics_out: AtomicBool::new(false),
         })
     }
 
-    /// Sends a request. A failure is logged once until the collector takes a request again.
+    /// Sends a request. A failure is logged once until the collector takes a request of this signal again.
     pub(super) async fn post(&self, signal: Signal, body: Vec<u8>) -> Answer {
         let (answer, why) = match timeout(REQUEST_MAX, self.call(signal, body)).await {
             Ok(Ok((status, body, after))) => (judge(status, &body, after), reason(status, &body)),
@@ -81,7 +82,7 @@ impl Collector {
                 (Answer::Later { after: None }, why)
             }
         };
-        self.log(&answer, &why);
+        self.log(signal, &answer, &why);
         answer
     }
 
@@ -101,23 +102,27 @@ impl Collector {
         Ok((status, call.bytes(ANSWER_BYTES_MAX).await.unwrap_or_default(), after))
     }
 
-    fn log(&self, answer: &Answer, why: &str) {
+    fn log(&self, signal: Signal, answer: &Answer, why: &str) {
         let endpoint = &self.endpoint;
+        // True since the first failure in a row; only that one is logged.
+        let (name, is_out, dropped) = match signal {
+            Signal::Traces => {
+                ("traces", &self.traces_out, ", and windlass_otel_dropped_total counts the spans that are dropped")
+            }
+            Signal::Metrics => ("metrics", &self.metrics_out, ""),
+        };
         match answer {
             Answer::Taken { rejected } => {
-                if self.is_out.swap(false, Ordering::Relaxed) {
-                    tracing::info!("traces and metrics are exported again to {endpoint}");
+                if is_out.swap(false, Ordering::Relaxed) {
+                    tracing::info!("{name} are exported again to {endpoint}");
                 }
                 if *rejected > 0 {
                     tracing::debug!("{endpoint} rejected {rejected} entries: {why}");
                 }
             }
             Answer::Later { .. } | Answer::Refused => {
-                if !self.is_out.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        "cannot export traces and metrics to {endpoint}: {why}; jobs are not affected, and \
-                         windlass_otel_dropped_total counts the spans that are dropped"
-                    );
+                if !is_out.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("cannot export {name} to {endpoint}: {why}; jobs are not affected{dropped}");
                 }
             }
         }

@@ -21,6 +21,7 @@ pub(super) fn send(message: &str) {
 
 fn send_to(socket: &OsStr, message: &str) -> io::Result<()> {
     let sender = UnixDatagram::unbound()?;
+    sender.set_nonblocking(true)?;
     let sent = match abstract_name(socket) {
         Some(name) => send_to_abstract(&sender, &name, message)?,
         None => sender.send_to(message.as_bytes(), socket)?,

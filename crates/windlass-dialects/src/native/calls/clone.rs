@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use windlass_core::names::NAME_BYTES_MAX;
-use windlass_core::{Extras, Format, JobSpec, Policy, Queue};
+use windlass_core::{Extras, Format, JobSpec, Policy, Queue, trace};
 use windlass_engine::{Push, Pushed, RunAt};
 
 pub(super) const EXAMPLES: Examples = &[
@@ -90,7 +90,8 @@ fn push_of(spec: &JobSpec, queue: Option<Queue>, at: RunAt) -> Push {
     };
     let extras = spec.extras.as_deref().map(|extras| Extras {
         origin: extras.origin.clone(),
-        tags: extras.tags.clone(),
+        // A clone belongs to the trace of its own push.
+        tags: extras.tags.iter().filter(|tag| !tag.starts_with(trace::TAG)).cloned().collect(),
         facts: extras.facts.clone(),
         ..Extras::default()
     });

@@ -251,7 +251,7 @@ pub(super) async fn push(mut call: Call) -> Answer {
     let mut pushes = pushes(&asked.jobs, single, &keep)?;
     drop(asked);
     if settings.journals_pushes && !pushes.is_empty() && pushes.iter().all(pushes::needs_no_store) {
-        call.engine.add_trace_tags(&mut pushes);
+        call.engine.add_own_trace(&mut pushes);
         return journaled(&call, &tenant, &pushes).await;
     }
     let answers = call.engine.push(&tenant, pushes).await?;
