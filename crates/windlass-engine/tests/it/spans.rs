@@ -188,3 +188,31 @@ async fn errors_of_the_store_are_counted_by_kind() {
     let counted: Vec<(&str, u64)> = world.engine.meters().store_errors.all().collect();
     assert_eq!(counted, [("full", 0), ("unavailable", 1), ("outcome_unknown", 0), ("damaged", 0)]);
 }
+
+#[tokio::test]
+async fn no_wait_is_recorded_where_its_begin_is_not_known() {
+    let (world, mut spans) = traced_world(1.0).await;
+    let every_hour =
+        |push| with_policy(push, |policy| policy.repeat = Some(Repeat::parse("every 1h").unwrap()));
+    let id = world.push(every_hour(tries(job("a"), 2))).await;
+    let slot = world.claim_one().await;
+    world.finish(&slot).await;
+    drain(&mut spans);
+    // A requested turn runs ahead of its slot.
+    world.apply(id, Event::Run { at: world.after(0), force: false }).await.unwrap();
+    let ahead = world.claim_one().await;
+    world.finish(&ahead).await;
+    let parts: Vec<SpanPart> = drain(&mut spans).iter().map(|span| span.part).collect();
+    assert_eq!(parts, [SpanPart::Run, SpanPart::Settle]);
+    // A retried turn keeps its slot, in which it ran already.
+    world.pass(3_600_000).await;
+    let first = world.claim_one().await;
+    world.pass(10).await;
+    world.settle(&first, fail("no")).await.unwrap();
+    world.pass(600_000).await;
+    let second = world.claim_one().await;
+    world.finish(&second).await;
+    let parts: Vec<SpanPart> = drain(&mut spans).iter().map(|span| span.part).collect();
+    let attempt = [SpanPart::Run, SpanPart::Settle];
+    assert_eq!(parts, [&[SpanPart::Wait][..], &attempt, &attempt].concat());
+}

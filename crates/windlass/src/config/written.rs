@@ -76,9 +76,9 @@ impl Written {
         let (own, others): (Vec<_>, Vec<_>) = variables.partition(|(name, _)| name.starts_with("WINDLASS_"));
         // An empty standard variable counts as unset.
         let set = others.into_iter().filter(|(_, text)| !text.is_empty()).collect::<Vec<_>>();
-        let has = |name: &str, value: &str| set.iter().any(|(variable, text)| variable == name && text == value);
-        let is_for_others =
-            has("OTEL_SDK_DISABLED", "true") || has("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        let has =
+            |name: &str, value: &str| set.iter().any(|(variable, text)| variable == name && text == value);
+        let is_for_others = has("OTEL_SDK_DISABLED", "true") || has("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
         for (variable, text) in set.into_iter().filter(|_| !is_for_others) {
             if variable == "OTEL_EXPORTER_OTLP_ENDPOINT" && !text.starts_with("http") {
                 self.warnings.push(format!("{variable} ignored: it does not start with http:// or https://"));

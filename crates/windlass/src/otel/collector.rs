@@ -106,9 +106,11 @@ impl Collector {
         let endpoint = &self.endpoint;
         // True since the first failure in a row; only that one is logged.
         let (name, is_out, dropped) = match signal {
-            Signal::Traces => {
-                ("traces", &self.traces_out, ", and windlass_otel_dropped_total counts the spans that are dropped")
-            }
+            Signal::Traces => (
+                "traces",
+                &self.traces_out,
+                ", and windlass_otel_dropped_total counts the spans that are dropped",
+            ),
             Signal::Metrics => ("metrics", &self.metrics_out, ""),
         };
         match answer {
@@ -122,7 +124,9 @@ impl Collector {
             }
             Answer::Later { .. } | Answer::Refused => {
                 if !is_out.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("cannot export {name} to {endpoint}: {why}; jobs are not affected{dropped}");
+                    tracing::warn!(
+                        "cannot export {name} to {endpoint}: {why}; jobs are not affected{dropped}"
+                    );
                 }
             }
         }

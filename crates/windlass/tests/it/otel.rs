@@ -286,11 +286,14 @@ fn a_collector_behind_tls_is_reached_with_its_certificate() {
 fn a_wrong_setting_is_refused_in_words() {
     for (set, words) in [
         ("otel.endpoint=localhost:4318", "does not start with http:// or https://"),
+        ("otel.endpoint=http://ann:word@localhost", "must not contain a user name or password"),
         ("otel.sample=1.5", "a number from 0 to 1"),
         ("otel.headers=novalue", "NAME=VALUE"),
         ("otel.interval_s=0", "from 1 to"),
     ] {
-        let ran = Ran::of(windlass().args(["config", "--set", set]));
+        let on = "otel.endpoint=http://localhost:4318";
+        let ran = Ran::of(windlass().args(["config", "--set", on, "--set", set]));
         assert!(ran.code != 0 && ran.stderr.contains(words), "{set}: {ran:?}");
+        assert!(!ran.stderr.contains("word@"), "{ran:?}");
     }
 }

@@ -4,7 +4,7 @@ use super::{NOTICE, cell, code};
 use windlass_dialects::native::calls::metrics::families::{GROUPS, MetricFamily};
 
 const INTRODUCTION: &str = "\
-Metrics of `GET /metrics`, in Prometheus' text format. [Operating](../operating.md#monitoring) describes who may read them, how many
+Metrics of `GET /metrics`, in Prometheus' text format. [Operating](../operating.md#watch) describes who may read them, how many
 series there are and what to alert on. Counters begin at zero when the server starts. A histogram has the series `_bucket`, `_sum` and
 `_count`.
 ";
