@@ -51,7 +51,7 @@ pub use change::{
     UnderLimits, Verdict,
 };
 pub use error::StoreError;
-pub use open::{Durability, OpenOptions, open};
+pub use open::{Durability, OpenOptions, StoreUrl, open};
 pub use query::{Filter, Page, QueueCounts, WaitingName};
 
 use async_trait::async_trait;

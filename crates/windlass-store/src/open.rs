@@ -25,25 +25,76 @@ pub struct OpenOptions {
     pub postgres: PostgresOptions,
 }
 
-/// Opens `sqlite:PATH`, `postgres://…` or `memory:`. The error for another scheme lists these.
+/// Store that a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `memory:`
+    Memory,
+    /// `sqlite:PATH`, with the path of the database file.
+    Sqlite(PathBuf),
+    /// `postgres://…`
+    Postgres,
+}
+
+impl StoreUrl {
+    /// The error for another scheme lists the known ones.
+    pub fn parse(url: &str) -> Result<StoreUrl> {
+        match url.split_once(':') {
+            Some(("memory", _)) => Ok(StoreUrl::Memory),
+            Some(("sqlite", path)) if !matches!(path, "" | "//") => {
+                Ok(StoreUrl::Sqlite(PathBuf::from(path.strip_prefix("//").unwrap_or(path))))
+            }
+            Some(("postgres" | "postgresql", _)) => Ok(StoreUrl::Postgres),
+            split => {
+                // The rest may contain a password.
+                let shown = match split {
+                    Some((scheme, rest)) if !rest.is_empty() => format!("{scheme}:…"),
+                    _ => url.to_owned(),
+                };
+                Err(StoreError::Open(format!(
+                    "{shown:?} is not a store URL; use sqlite:PATH (embedded), postgres://… (several servers \
+                     on one database) or memory: (lost at the end of the process)"
+                )))
+            }
+        }
+    }
+}
+
+/// Opens `sqlite:PATH`, `postgres://…` or `memory:`.
 pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
-    match url.split_once(':') {
-        Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
-        Some(("sqlite", path)) if !path.is_empty() => {
-            let path = PathBuf::from(path.strip_prefix("//").unwrap_or(path));
+    match StoreUrl::parse(url)? {
+        StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
+        StoreUrl::Sqlite(path) => {
             let opening = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options));
             let store = opening.await.map_err(|error| StoreError::Open(error.to_string()))??;
             Ok(Arc::new(store))
         }
-        Some(("postgres" | "postgresql", _)) => {
+        StoreUrl::Postgres => {
             // Relaxed durability also accepts an unsafe configuration of the database.
             let accept_unsafe = options.postgres.accept_unsafe || options.durability == Durability::Relaxed;
             let options = PostgresOptions { accept_unsafe, ..options.postgres };
             Ok(Arc::new(PostgresStore::open(url, &options).await?))
         }
-        _ => Err(StoreError::Open(format!(
-            "{url:?} is not a store URL; use sqlite:PATH (embedded), postgres://… (several servers \
-             on one database) or memory: (lost at the end of the process)"
-        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_stores() {
+        let check =
+            |url: &str, expected: StoreUrl| assert_eq!(StoreUrl::parse(url).unwrap(), expected, "{url}");
+        check("memory:", StoreUrl::Memory);
+        check("sqlite:a/b.db", StoreUrl::Sqlite("a/b.db".into()));
+        check("sqlite:///a/b.db", StoreUrl::Sqlite("/a/b.db".into()));
+        check("postgres://db/jobs", StoreUrl::Postgres);
+        check("postgresql://db/jobs", StoreUrl::Postgres);
+        for url in ["", "jobs.db", "sqlite:", "sqlite://", "bogus:x", "postgress://ann:s3cret@db/jobs"] {
+            let error = StoreUrl::parse(url).unwrap_err().to_string();
+            assert!(error.contains("is not a store URL; use sqlite:PATH"), "{url}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
     }
 }

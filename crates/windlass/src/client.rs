@@ -70,7 +70,12 @@ pub(crate) enum ClientError {
     Connection { server: String, source: std::io::Error },
     /// Cause of a failed TLS connection, which says what to do.
     #[error("cannot connect to {server}: {message}")]
-    Tls { server: String, message: String },
+    Tls {
+        server: String,
+        message: String,
+        /// The certificate may be sound, and its name or its authority is unknown here.
+        is_distrust: bool,
+    },
     #[error("the response of {server} is not from the Windlass API ({detail}); check the address")]
     NotWindlass { server: String, detail: String },
     /// Error message of the server, which says what to do.
@@ -271,7 +276,8 @@ impl Client {
 
     fn no_server(&self, error: std::io::Error) -> ClientError {
         if let Some(message) = tls::explain(&error) {
-            return ClientError::Tls { server: self.server(), message };
+            let is_distrust = tls::is_distrust(&error);
+            return ClientError::Tls { server: self.server(), message, is_distrust };
         }
         match error.kind() {
             std::io::ErrorKind::ConnectionRefused => ClientError::NoServer { server: self.server() },

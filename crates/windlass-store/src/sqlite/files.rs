@@ -7,10 +7,11 @@
 //!   some.
 
 use crate::error::StoreError;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Suffix of the blob folder beside the database.
@@ -75,21 +76,45 @@ pub(super) fn make_private(database: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Longest wait for programs that look at the lock, which takes them less than a millisecond.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
 /// Lock held as long as the store is open.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
 
 pub(super) fn lock(database: &Path) -> Result<Lock, StoreError> {
+    lock_within(database, LOOK_MAX)
+}
+
+/// Refuses a database that another server uses at once, and one that is only looked at after a time.
+fn lock_within(database: &Path, limit: Duration) -> Result<Lock, StoreError> {
     let path = beside(database, ".lock");
     let mut file = open_private(&path)?;
-    if file.try_lock().is_err() {
-        let mut holder = String::new();
-        let _ = file.read_to_string(&mut holder);
-        return Err(StoreError::Open(format!(
-            "another server (pid {}) uses {}",
-            holder.trim(),
-            database.display()
-        )));
+    let failed = |error: std::io::Error| open_error("locking", &path, &error);
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        match file.try_lock_shared() {
+            // All others look, as in `holder`.
+            Ok(()) => file.unlock().map_err(failed)?,
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let (holder, database) = (holder.trim(), database.display());
+                return Err(StoreError::Open(format!("another server (pid {holder}) uses {database}")));
+            }
+        }
+        if started.elapsed() >= limit {
+            return Err(StoreError::Open(format!("another program holds a lock on {}", path.display())));
+        }
+        std::thread::sleep(LOOK_PAUSE);
     }
     let write = || -> std::io::Result<()> {
         file.set_len(0)?;
@@ -276,5 +301,22 @@ mod tests {
         assert!(error.contains(&format!("another server (pid {})", std::process::id())), "{error}");
         drop(held);
         assert!(lock(&database).is_ok());
+    }
+
+    #[test]
+    fn a_start_waits_for_programs_that_look_at_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        let looking = open_private(&beside(&database, ".lock")).unwrap();
+        looking.try_lock_shared().unwrap();
+        let error = lock_within(&database, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("another program holds a lock"), "{error}");
+        let release = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(looking);
+        });
+        // A large limit, for a machine under load.
+        assert!(lock_within(&database, Duration::from_secs(60)).is_ok());
+        release.join().unwrap();
     }
 }

@@ -7,7 +7,7 @@ use crate::copy::UNFINISHED;
 use crate::error::StoreError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// Bytes of the first page that hold the versions and the number of tables.
@@ -30,7 +30,8 @@ pub struct FileState {
     pub database_bytes: u64,
     /// Bytes of the write-ahead log; not 0 while a server runs and after an unclean stop.
     pub log_bytes: u64,
-    /// Number of jobs; `None` if there is a write-ahead log.
+    /// Number of jobs; `None` if there is a write-ahead log, or if a server uses the database. Then there was no look
+    /// for lost commits and for an unfinished copy.
     pub jobs: Option<u64>,
     /// Begin of an unfinished copy, on which no server starts.
     pub unfinished: Option<String>,
@@ -40,21 +41,30 @@ pub struct FileState {
 
 /// Reads the state of a database. The error says why this binary cannot take it over.
 pub fn look(database: &Path) -> Result<FileState, StoreError> {
-    let bytes_of = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
-    let log = files::beside(database, "-wal");
-    let (database_bytes, log_bytes) = (bytes_of(database), bytes_of(&log));
+    let unreadable =
+        |error: std::io::Error| StoreError::Open(format!("cannot read {}: {error}", database.display()));
+    let mut used = Use::of(database);
+    let database_bytes = match std::fs::metadata(database) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(unreadable(error)),
+    };
     files::refuse_lost_database(database)?;
     let version = match database_bytes {
         0 => 0,
         _ => {
-            let page = first_page(database, &log)
-                .map_err(|error| StoreError::Open(format!("cannot read {}: {error}", database.display())))?;
+            let page = first_page(database, &files::beside(database, "-wal")).map_err(unreadable)?;
             schema::version_in_page(&page)?
         }
     };
-    let figures = match version > 0 && log_bytes == 0 {
-        true => Some(figures(database, version)?),
+    let figures = match version > 0 && used.is_none() {
         false => None,
+        true => {
+            let figures = figures(database, version);
+            used = Use::of(database);
+            // A server that started meanwhile may have written between two reads.
+            if used.is_none() { Some(figures?) } else { None }
+        }
     };
     let pending = &schema::MIGRATIONS[version as usize..];
     let steps = pending.iter().zip(version + 1..);
@@ -64,14 +74,32 @@ pub fn look(database: &Path) -> Result<FileState, StoreError> {
         missing: steps.map(|(migration, number)| format!("{number}: {}", migration.what)).collect(),
         reads_all: version > 0 && pending.iter().any(|migration| migration.reads_all),
         database_bytes,
-        log_bytes,
+        log_bytes: used.log_bytes,
         jobs: figures.as_ref().map(|(jobs, _)| *jobs),
         unfinished: figures.and_then(|(_, unfinished)| unfinished),
-        holder: files::holder(database),
+        holder: used.holder,
     })
 }
 
-/// Number of jobs and begin of an unfinished copy, in a database without a write-ahead log.
+/// Signs that a server uses a database, or did not close it.
+struct Use {
+    log_bytes: u64,
+    holder: Option<String>,
+}
+
+impl Use {
+    fn of(database: &Path) -> Use {
+        let holder = files::holder(database);
+        let log = std::fs::metadata(files::beside(database, "-wal"));
+        Use { log_bytes: log.map_or(0, |found| found.len()), holder }
+    }
+
+    fn is_none(&self) -> bool {
+        self.log_bytes == 0 && self.holder.is_none()
+    }
+}
+
+/// Number of jobs and begin of an unfinished copy, in a database that nobody uses and that has no write-ahead log.
 fn figures(database: &Path, version: i64) -> Result<(u64, Option<String>), StoreError> {
     // `immutable`: no locks, and no files beside the database.
     let uri = format!("file:{}?immutable=1", escaped(database));
@@ -202,6 +230,22 @@ mod tests {
         let closed = look(&database).unwrap();
         assert_eq!((closed.version, closed.jobs, closed.holder), (schema::CURRENT, Some(0), None));
         assert_eq!(bytes_in(folder.path()), before);
+    }
+
+    #[test]
+    fn the_figures_of_a_database_in_use_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        schema::migrate(&mut Connection::open(&database).unwrap()).unwrap();
+        // As between the reads of the database and of the counter, while a server writes.
+        files::CommitCounter::open(&database, 0, false).unwrap().write(1_000).unwrap();
+        let held = files::lock(&database).unwrap();
+        let found = look(&database).unwrap();
+        let holder = Some(std::process::id().to_string());
+        assert_eq!((found.log_bytes, found.jobs, found.holder), (0, None, holder));
+        drop(held);
+        let error = look(&database).unwrap_err().to_string();
+        assert!(error.contains("acknowledged commits are missing"), "{error}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ use windlass_store::sqlite;
 /// Check a server, its host and its store, and say what to change
 ///
 /// Looks at the server at --server, or at the one of the configuration if it runs, and at the disk, the limits, the clock
-/// and the store of this machine. Give the same --config, --data or --store as the server. Writes one small file to the
-/// data folder to time its disk, and removes it. The exit code is 1 if something has to be changed.
+/// and the store of this machine. Give the same --config, --data or --store as the server. Writes one small file without
+/// a name to the data folder to time its disk. The exit code is 1 if something has to be changed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -138,6 +138,11 @@ fn ask_server(args: &DoctorArgs, config: &Config) -> Outcome<Asked> {
         Err(ClientError::NoServer { server }) if args.server.is_none() => {
             let text = format!("none runs at {server}; its host and store are checked without it");
             (Some(Finding::ok("server", text)), None)
+        }
+        // The address of the configuration is often not the name of the certificate.
+        Err(error @ ClientError::Tls { is_distrust: true, .. }) if args.server.is_none() => {
+            let advice = "give --server https://NAME, the name of the certificate, and --ca if its authority is private";
+            (Some(Finding::warn("server", error.to_string(), advice)), None)
         }
         Err(error) => {
             let advice = "check --server, --ca and the network";

@@ -4,7 +4,7 @@
 mod verify;
 mod words;
 
-pub(crate) use words::explain;
+pub(crate) use words::{explain, is_distrust};
 
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;

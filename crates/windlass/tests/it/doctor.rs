@@ -2,6 +2,7 @@
 
 use crate::rigs::cluster::postgres_server::PostgresServer;
 use crate::server::{Ran, Server, windlass};
+use crate::tls;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -52,6 +53,7 @@ fn a_running_server_and_its_machine_are_looked_at() {
     check(&found, "paused", "ok", "no queue");
     check(&found, "schedules", "ok", "0 repeating jobs");
     check(&found, "durability", "ok", "full");
+    check(&found, "store", "ok", "SQLite; format");
     check(&found, "exposure", "ok", "this machine only");
     check(&found, "connections", "ok", "files and connections open");
     for (what, words) in [
@@ -112,6 +114,8 @@ fn without_a_server_the_machine_and_the_store_are_looked_at() {
     };
     let found = doctor(&["--set", "http=127.0.0.1:1", "--set", "durability=relaxed"]);
     check(&found, "server", "ok", "none runs at http://127.0.0.1:1");
+    check(&found, "store", "ok", "none yet");
+    check(&found, "fsync", "ok", "there is no data folder yet");
     check(&found, "durability", "warn", "power failure");
     assert_eq!(names(folder.path()), BTreeSet::new(), "no folder is made");
     let found = doctor(&["--set", "http=0.0.0.0:0", "--set", "insecure=true"]);
@@ -121,6 +125,37 @@ fn without_a_server_the_machine_and_the_store_are_looked_at() {
     let found = doctor(&["--store", "memory:", "--set", "http=127.0.0.1:0"]);
     check(&found, "durability", "warn", "in memory");
     assert!(found.iter().all(|finding| finding["about"] != "fsync"), "{found:?}");
+    for url in ["bogus:x", "sqlite:"] {
+        let found = doctor(&["--store", url, "--set", "http=127.0.0.1:0"]);
+        check(&found, "store", "fail", "is not a store URL");
+    }
+    let data = folder.path().join("windlass-data");
+    std::fs::create_dir(&data).unwrap();
+    let fixture = "../windlass-store/tests/it/fixtures/format-2.db";
+    let database = data.join("windlass.db");
+    std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture), &database).unwrap();
+    check(&doctor(&["--set", "http=127.0.0.1:0"]), "store", "warn", "format 2 of 3");
+    rusqlite::Connection::open(&database).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    check(&doctor(&["--set", "http=127.0.0.1:0"]), "store", "fail", "the database has format 99");
+}
+
+#[test]
+fn the_name_of_a_certificate_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    tls::make_certificate(folder.path(), &["-addext", "subjectAltName=DNS:localhost"]);
+    let server = tls::start(folder.path());
+    let port = server.http.port();
+    let address = format!("http=127.0.0.1:{port}");
+    let doctor = |more: &[&str]| {
+        let mut command = windlass();
+        command.current_dir(folder.path()).args(["doctor", "--json", "--ca", "cert.pem", "--set", &address]);
+        command.args(["--set", "tls.cert=cert.pem", "--set", "tls.key=key.pem"]).args(more);
+        findings(&Ran::of(&mut command))
+    };
+    check(&doctor(&[]), "server", "warn", "give --server https://NAME");
+    let wrong = format!("https://127.0.0.1:{port}");
+    check(&doctor(&["--server", &wrong]), "server", "fail", "it is for localhost");
+    check(&doctor(&["--server", &format!("https://localhost:{port}")]), "server", "ok", "is ready");
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn a_store_that_was_not_closed_is_read_without_a_change() {
     let (code, said) = answer(folder.path(), &[]);
     assert_eq!((code, &said["format"]), (0, &3.into()), "{said}");
     check(&said, "unclean stop", "ok", "write-ahead log");
+    check(&said, "not checked", "warn", "unfinished copies, lost commits");
     check(&said, "server", "ok", "none");
 }
 
@@ -111,6 +112,17 @@ fn nothing_is_created_where_no_store_is() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let (_, said) = answer(folder.path(), &["--store", "memory:"]);
     check(&said, "format", "ok", "in memory");
+}
+
+#[test]
+fn a_url_of_no_store_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["bogus:x", "sqlite:", "jobs.db", "postgress://ann:s3cret@127.0.0.1:1/jobs"] {
+        let (code, said) = answer(folder.path(), &["--store", url]);
+        assert_eq!((code, &said["ok"], &said["format_after"]), (1, &false.into(), &Value::Null), "{said}");
+        check(&said, "format", "fail", "is not a store URL; use sqlite:PATH");
+        assert!(!said.to_string().contains("s3cret"), "{said}");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) struct Subject<'a> {
     pub folder: &'a Path,
     /// The store syncs to the disk of the folder.
     pub times_disk: bool,
-    /// Id of the server's process, if it runs.
+    /// Id of the server's process according to the lock file, if it runs.
     pub process: Option<&'a str>,
     /// Connections that the server is meant to have.
     pub connections: usize,
@@ -33,16 +33,36 @@ pub(super) struct Subject<'a> {
 pub(super) struct Readings {
     /// Data folder, or its nearest parent that exists.
     pub folder: PathBuf,
-    /// Duration of each sync, sorted; `None` if the store is elsewhere.
-    pub syncs: Option<Result<Vec<Duration>, String>>,
+    /// `None` if the store is elsewhere.
+    pub syncs: Option<Syncs>,
     pub space: Option<Space>,
     /// Name of the file system, as in the list of mounts.
     pub file_system: Option<String>,
+    pub process: Process,
     pub descriptors: Option<Descriptors>,
     /// Memory of the control group or the machine.
     pub memory_bytes: Option<u64>,
     /// True if the clock is synchronized with a time server; `None`: unknown.
     pub clock_is_synchronized: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Syncs {
+    /// Duration of each sync, sorted.
+    Timed(Vec<Duration>),
+    Failed(String),
+    /// There is no data folder yet.
+    NoFolder,
+}
+
+/// Process of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Process {
+    /// No server runs, and this process stands for it.
+    NotRunning,
+    Visible(u32),
+    /// Text of the lock file that is no process of Windlass here: the server may be in a container.
+    Hidden(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +85,21 @@ pub(super) struct Descriptors {
 
 pub(super) fn read(subject: &Subject<'_>) -> Readings {
     let folder = existing(subject.folder);
-    let process = subject.process.unwrap_or("self");
+    let process = process(Path::new("/proc"), subject.process);
     Readings {
-        syncs: subject.times_disk.then(|| time_syncs(&folder).map_err(|error| error.to_string())),
+        syncs: subject.times_disk.then(|| match subject.folder.is_dir() {
+            true => time_syncs(&folder).map_or_else(|error| Syncs::Failed(error.to_string()), Syncs::Timed),
+            false => Syncs::NoFolder,
+        }),
         space: space(&folder),
         file_system: file_system(&folder),
-        descriptors: descriptors(subject),
-        memory_bytes: resources::memory_of(process),
+        descriptors: descriptors(&process, subject.connections),
+        memory_bytes: match &process {
+            Process::NotRunning => resources::memory_of("self"),
+            Process::Visible(id) => resources::memory_of(&id.to_string()),
+            Process::Hidden(_) => None,
+        },
+        process,
         clock_is_synchronized: clock_is_synchronized(),
         folder,
     }
@@ -85,19 +113,30 @@ fn existing(folder: &Path) -> PathBuf {
     if found == absolute { folder.to_owned() } else { found.to_owned() }
 }
 
-/// Times syncs of small writes to a file in the folder, which is removed.
+/// Process of an id in a lock file, which may have been written in another process namespace.
+fn process(proc: &Path, written: Option<&str>) -> Process {
+    let Some(written) = written else { return Process::NotRunning };
+    let name = |id: u32| std::fs::read_to_string(proc.join(id.to_string()).join("comm")).ok();
+    match written.parse() {
+        Ok(id) if name(id).is_some_and(|name| name.starts_with("windlass")) => Process::Visible(id),
+        _ => Process::Hidden(written.to_owned()),
+    }
+}
+
+/// Times syncs of small writes to a file in the folder. The file has no name, so that none is left if this process is
+/// ended.
 fn time_syncs(folder: &Path) -> io::Result<Vec<Duration>> {
-    let mut file = tempfile::Builder::new().prefix(".windlass-doctor-").tempfile_in(folder)?;
+    let mut file = tempfile::tempfile_in(folder)?;
     let (page, started) = ([0_u8; WRITE_BYTES], Instant::now());
     // The first sync also writes the new file's entry, which a commit does not.
     file.write_all(&page)?;
-    file.as_file().sync_all()?;
+    file.sync_all()?;
     let mut times = Vec::with_capacity(SYNCS);
     while times.len() < SYNCS && started.elapsed() < SYNCS_WITHIN {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&page)?;
         let before = Instant::now();
-        file.as_file().sync_data()?;
+        file.sync_data()?;
         times.push(before.elapsed());
     }
     times.sort_unstable();
@@ -135,14 +174,14 @@ fn mounted_as(mounts: &str, path: &Path) -> Option<String> {
     best.map(|(_, name)| name.to_owned())
 }
 
-fn descriptors(subject: &Subject<'_>) -> Option<Descriptors> {
-    let limit = match subject.process {
-        Some(process) => descriptors_in(&std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?)?,
+fn descriptors(process: &Process, asked: usize) -> Option<Descriptors> {
+    let limit = match process {
+        Process::Visible(id) => descriptors_in(&std::fs::read_to_string(format!("/proc/{id}/limits")).ok()?)?,
         // The server raises its own limit in the same way.
-        None => resources::raise_descriptors()?,
+        Process::NotRunning => resources::raise_descriptors()?,
+        Process::Hidden(_) => return None,
     };
-    let fitting = resources::connections(subject.connections, Some(limit));
-    Some(Descriptors { limit, asked: subject.connections, fitting })
+    Some(Descriptors { limit, asked, fitting: resources::connections(asked, Some(limit)) })
 }
 
 /// Soft limit of open files in the kernel's list of a process's limits.
@@ -211,11 +250,35 @@ mod tests {
     }
 
     #[test]
-    fn syncs_are_timed_and_the_file_is_removed() {
+    fn syncs_are_timed_and_no_file_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let times = time_syncs(folder.path()).unwrap();
         assert!((1..=SYNCS).contains(&times.len()) && times.is_sorted(), "{times:?}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_folder_is_not_timed_in_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("data");
+        let subject = Subject { folder: &missing, times_disk: true, process: None, connections: 1 };
+        let readings = read(&subject);
+        assert_eq!((readings.syncs, readings.process), (Some(Syncs::NoFolder), Process::NotRunning));
+    }
+
+    #[test]
+    fn a_process_of_another_program_is_not_the_server() {
+        let proc = tempfile::tempdir().unwrap();
+        for (id, name) in [("7", "windlass\n"), ("8", "cron\n")] {
+            std::fs::create_dir(proc.path().join(id)).unwrap();
+            std::fs::write(proc.path().join(id).join("comm"), name).unwrap();
+        }
+        assert_eq!(process(proc.path(), None), Process::NotRunning);
+        assert_eq!(process(proc.path(), Some("7")), Process::Visible(7));
+        for hidden in ["8", "9", "", "../7"] {
+            assert_eq!(process(proc.path(), Some(hidden)), Process::Hidden(hidden.to_owned()));
+        }
+        assert_eq!(descriptors(&Process::Hidden("8".to_owned()), 10), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Checks of the machine.
 
-use super::host::{Descriptors, Readings, Space};
+use super::host::{Descriptors, Process, Readings, Space, Syncs};
 use crate::cli::findings::Finding;
 use crate::human_time::show_bytes;
 use std::time::Duration;
@@ -41,12 +41,13 @@ pub(super) fn all(readings: &Readings, resident_bytes: Option<u64>) -> Vec<Findi
     let folder = readings.folder.display().to_string();
     let mut found = Vec::new();
     found.extend(readings.syncs.as_ref().map(|syncs| match syncs {
-        Ok(times) => disk_sync(&folder, times),
-        Err(error) => Finding::warn(
+        Syncs::Timed(times) => disk_sync(&folder, times),
+        Syncs::Failed(error) => Finding::warn(
             "fsync",
             format!("cannot write to {folder}: {error}"),
-            "run windlass doctor as the user of the server",
+            "run windlass doctor as root or as the user of the server",
         ),
+        Syncs::NoFolder => Finding::ok("fsync", "not timed: there is no data folder yet"),
     }));
     found.extend(readings.space.map(|space| disk_space(&folder, &space)));
     if readings.syncs.is_some() {
@@ -54,6 +55,9 @@ pub(super) fn all(readings: &Readings, resident_bytes: Option<u64>) -> Vec<Findi
     }
     found.extend(readings.descriptors.as_ref().map(descriptors));
     found.extend(readings.memory_bytes.map(|bytes| memory(bytes, resident_bytes)));
+    if let Process::Hidden(id) = &readings.process {
+        found.extend(["open files", "memory"].map(|about| hidden(about, id)));
+    }
     found.push(synchronization(readings.clock_is_synchronized));
     found
 }
@@ -159,6 +163,15 @@ fn memory(limit: u64, resident: Option<u64>) -> Finding {
         return Finding::warn("memory", text, advice);
     }
     Finding::ok("memory", text)
+}
+
+/// Remark about limits of a server whose process cannot be seen.
+fn hidden(about: &'static str, id: &str) -> Finding {
+    let text = format!(
+        "unknown: no windlass has the process id of the lock file ({id}) here; if the server is in a container, run \
+         windlass doctor there"
+    );
+    Finding::ok(about, text)
 }
 
 fn synchronization(is_synchronized: Option<bool>) -> Finding {
@@ -273,6 +286,7 @@ mod tests {
             syncs: None,
             space: None,
             file_system: Some("nfs".to_owned()),
+            process: Process::NotRunning,
             descriptors: None,
             memory_bytes: None,
             clock_is_synchronized: None,
@@ -281,8 +295,13 @@ mod tests {
             all(readings, None).iter().map(|finding| finding.about).collect()
         };
         assert_eq!(about(&readings), ["clock sync"]);
-        let refused = Readings { syncs: Some(Err("permission denied".to_owned())), ..readings };
+        let refused = Readings { syncs: Some(Syncs::Failed("permission denied".to_owned())), ..readings };
         check(&all(&refused, None)[0], Warn, "as the user of the server");
         assert_eq!(about(&refused), ["fsync", "file system", "clock sync"]);
+        let missing = Readings { syncs: Some(Syncs::NoFolder), ..refused };
+        check(&all(&missing, None)[0], Ok, "not timed: there is no data folder yet");
+        let hidden = Readings { process: Process::Hidden("12".to_owned()), syncs: None, ..missing };
+        assert_eq!(about(&hidden), ["open files", "memory", "clock sync"]);
+        check(&all(&hidden, None)[0], Ok, "unknown: no windlass has the process id of the lock file (12)");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks of the configuration and of a PostgreSQL store.
+//! Checks of the configuration and of the store.
 
 use super::server::Readings;
 use super::server_checks::isolation_of;
@@ -6,8 +6,10 @@ use crate::cli::findings::Finding;
 use crate::config::Config;
 use crate::handlers;
 use crate::human_time::show_duration;
+use std::path::Path;
 use windlass_store::postgres::{DatabaseState, PostgresStore};
-use windlass_store::{Durability, StoreError};
+use windlass_store::sqlite::{self, FileState};
+use windlass_store::{Durability, StoreError, StoreUrl};
 
 /// Difference between the clocks of this machine and of the database that is worth a warning.
 const CLOCK_MS: i64 = 2_000;
@@ -20,10 +22,10 @@ pub(super) fn findings(config: &Config, server: Option<&Readings>) -> Vec<Findin
     let used = server.and_then(|server| server.inside.as_ref().ok()).and_then(|inside| inside.store.clone());
     let named = config.store.split(':').next().unwrap_or_default();
     found.extend(used.and_then(|used| other_store(&used, named)));
-    if config.store.starts_with("postgres") {
-        found.extend(database(&look(config), config.durability));
+    found.extend(store(config));
+    if StoreUrl::parse(&config.store).is_ok() {
+        found.push(durability(config.durability, named));
     }
-    found.push(durability(config.durability, named));
     found.push(exposure(&Exposure {
         address: &config.http.text,
         is_loopback: config.http.is_loopback(),
@@ -43,6 +45,43 @@ pub(super) fn findings(config: &Config, server: Option<&Readings>) -> Vec<Findin
         });
     }
     found
+}
+
+fn store(config: &Config) -> Vec<Finding> {
+    match StoreUrl::parse(&config.store) {
+        Err(error) => vec![Finding::fail("store", error.to_string(), "correct the URL of the store")],
+        Ok(StoreUrl::Memory) => Vec::new(),
+        Ok(StoreUrl::Sqlite(path)) => vec![match unreadable(&path) {
+            Some(error) => Finding::warn(
+                "store",
+                format!("cannot read {}: {error}", path.display()),
+                "run windlass doctor as root or as the user of the server",
+            ),
+            None => file(&sqlite::look(&path)),
+        }],
+        Ok(StoreUrl::Postgres) => database(&look(config), config.durability),
+    }
+}
+
+/// Error if this user may not read a file.
+fn unreadable(path: &Path) -> Option<std::io::Error> {
+    std::fs::File::open(path).err().filter(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// Check of an embedded store.
+fn file(looked: &Result<FileState, StoreError>) -> Finding {
+    let advice = "see windlass upgrade-check";
+    let state = match looked {
+        Ok(state) => state,
+        Err(error) => return Finding::fail("store", error.to_string(), advice),
+    };
+    let FileState { version, newest, .. } = state;
+    match &state.unfinished {
+        Some(begun) => Finding::fail("store", format!("an unfinished copy, started {begun}"), advice),
+        None if *version == 0 => Finding::ok("store", "none yet; a start creates it"),
+        None if state.missing.is_empty() => Finding::ok("store", format!("SQLite; format {version}")),
+        None => Finding::warn("store", format!("SQLite; format {version} of {newest}"), advice),
+    }
 }
 
 /// Remark if the server has another store than the configuration.
@@ -258,6 +297,29 @@ mod tests {
         let found = database(&Result::Ok(newer), Durability::Full);
         check(&found[0], Fail, "version 9");
         check(found.last().unwrap(), Warn, "3s behind");
+    }
+
+    #[test]
+    fn files_of_an_embedded_store() {
+        let state = FileState {
+            version: 3,
+            newest: 3,
+            missing: Vec::new(),
+            reads_all: false,
+            database_bytes: 1,
+            log_bytes: 0,
+            jobs: Some(1),
+            unfinished: None,
+            holder: None,
+        };
+        let old = FileState { version: 2, missing: vec!["3: x".to_owned()], ..state.clone() };
+        let new = FileState { version: 0, missing: vec!["1: x".to_owned()], ..state.clone() };
+        let copy = FileState { unfinished: Some("today".to_owned()), ..state.clone() };
+        check(&file(&Result::Ok(state)), Ok, "format 3");
+        check(&file(&Result::Ok(old)), Warn, "format 2 of 3 see windlass upgrade-check");
+        check(&file(&Result::Ok(new)), Ok, "none yet");
+        check(&file(&Result::Ok(copy)), Fail, "unfinished copy, started today");
+        check(&file(&Err(StoreError::Open("format 9".to_owned()))), Fail, "format 9");
     }
 
     #[test]

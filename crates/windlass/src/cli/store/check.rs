@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 use windlass_core::StateName;
-use windlass_store::sqlite;
+use windlass_store::{StoreUrl, sqlite};
 
 /// Check the integrity of an embedded store
 ///
@@ -76,8 +76,8 @@ impl StorePlace {
 
 /// Path of the database file of an embedded store.
 pub(crate) fn embedded(url: &str) -> Option<PathBuf> {
-    match url.split_once(':') {
-        Some(("sqlite", path)) => Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path))),
+    match StoreUrl::parse(url) {
+        Ok(StoreUrl::Sqlite(path)) => Some(path),
         _ => None,
     }
 }

@@ -17,8 +17,9 @@ use std::path::PathBuf;
 /// Say what this version would do to a store before it is started
 ///
 /// Compares the format of the store with that of this binary, lists the migrations that a start would run, and checks the
-/// configuration. Changes nothing, and can run while a server uses the store. The exit code is 1 if this binary cannot
-/// take over the store.
+/// configuration. Changes nothing, and can run while a server uses the store. After an unclean stop of the server it does
+/// not look for an unfinished copy and for lost commits, and says so. The exit code is 1 if it finds that this binary
+/// cannot take over the store.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

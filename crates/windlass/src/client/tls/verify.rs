@@ -74,7 +74,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 /// True if the only objection is that the certificate is that of an authority.
-fn is_authority(error: &Error) -> bool {
+pub(super) fn is_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(reason)) => {
             reason.0.to_string() == "CaUsedAsEndEntity"

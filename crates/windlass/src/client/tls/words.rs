@@ -1,5 +1,6 @@
 //! Errors of TLS in words that say what to do.
 
+use super::verify::is_authority;
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, Error};
 use std::io;
@@ -16,6 +17,20 @@ pub(crate) fn explain(error: &io::Error) -> Option<String> {
         ),
         other => Some(format!("TLS: {other}")),
     }
+}
+
+/// True if the certificate is refused for its name or its authority only: with another URL or `--ca` it may be
+/// accepted.
+pub(crate) fn is_distrust(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+    cause.is_some_and(|cause| match cause {
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer
+            | CertificateError::NotValidForName
+            | CertificateError::NotValidForNameContext { .. },
+        ) => true,
+        cause => is_authority(cause),
+    })
 }
 
 fn certificate(reason: &CertificateError) -> String {
@@ -96,5 +111,8 @@ mod tests {
         check(CertificateError::UnknownIssuer, "--ca");
         check(CertificateError::Expired, "expired");
         assert_eq!(explain(&io::Error::other("something else")), None);
+        let distrust = |reason| is_distrust(&io::Error::other(Error::InvalidCertificate(reason)));
+        assert!(distrust(unfit(name("127.0.0.1"), &["x"])) && distrust(CertificateError::UnknownIssuer));
+        assert!(!distrust(CertificateError::Expired) && !is_distrust(&io::Error::other("something else")));
     }
 }

@@ -1,15 +1,14 @@
 //! Readings of a store, and what follows from them.
 
 use crate::cli::findings::Finding;
-use crate::cli::store::check::embedded;
 use crate::config::Config;
 use crate::human_time::{show_bytes, show_duration};
 use crate::output;
 use serde_json::{Value, json};
 use std::path::Path;
-use windlass_store::StoreError;
 use windlass_store::postgres::{DatabaseState, PostgresStore};
 use windlass_store::sqlite::{self, FileState};
+use windlass_store::{StoreError, StoreUrl};
 
 /// Reading speed on which the estimate of the time is based: that of a slow disk.
 const BYTES_PER_SECOND: u64 = 50_000_000;
@@ -18,6 +17,8 @@ const UPGRADE_BYTES: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreKind {
+    /// The URL names no store.
+    Unknown,
     Memory,
     Embedded,
     Postgres,
@@ -52,12 +53,15 @@ impl Plan {
     /// Reads the store of a configuration and changes nothing.
     pub(super) fn read(config: &Config) -> Plan {
         let store = output::without_password(&config.store);
-        if let Some(path) = embedded(&config.store) {
-            return Plan::of_file(store, sqlite::look(&path), free_beside(&path));
+        match StoreUrl::parse(&config.store) {
+            Err(error) => Plan { refusal: Some(error.to_string()), ..Plan::empty(StoreKind::Unknown, store) },
+            Ok(StoreUrl::Memory) => Plan::empty(StoreKind::Memory, store),
+            Ok(StoreUrl::Sqlite(path)) => Plan::of_file(store, sqlite::look(&path), free_beside(&path)),
+            Ok(StoreUrl::Postgres) => Plan::read_database(config, store),
         }
-        if !config.store.starts_with("postgres") {
-            return Plan::empty(StoreKind::Memory, store);
-        }
+    }
+
+    fn read_database(config: &Config, store: String) -> Plan {
         let looked = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
             let looked = runtime.block_on(PostgresStore::look(&config.store, &config.postgres));
             // The connection is closed by a task, which ends with the runtime.
@@ -181,7 +185,9 @@ impl Plan {
         }
         let advice = match self.kind {
             StoreKind::Embedded => "take a backup first: windlass backup FILE",
-            StoreKind::Memory | StoreKind::Postgres => "take a backup of the database first, with pg_dump",
+            StoreKind::Unknown | StoreKind::Memory | StoreKind::Postgres => {
+                "take a backup of the database first, with pg_dump"
+            }
         };
         vec![
             Finding::ok("migrations", format!("{}, in one transaction", self.steps.join(", "))),
@@ -231,13 +237,20 @@ impl Plan {
         Some(Finding::ok("time and disk", text))
     }
 
-    /// Remark about a store that was not closed.
-    fn about_log(&self) -> Option<Finding> {
-        let is_left = self.log_bytes > 0 && self.server.is_none();
+    /// Remarks about a store that was not closed.
+    fn about_log(&self) -> Vec<Finding> {
+        if self.log_bytes == 0 || self.server.is_some() {
+            return Vec::new();
+        }
         let log = show_bytes(self.log_bytes);
-        is_left.then(|| {
-            Finding::ok("unclean stop", format!("the start recovers the write-ahead log of {log} first"))
-        })
+        vec![
+            Finding::ok("unclean stop", format!("the start recovers the write-ahead log of {log} first")),
+            Finding::warn(
+                "not checked",
+                "because of the write-ahead log: unfinished copies, lost commits",
+                "the start checks both, and refuses the store if it finds them",
+            ),
+        ]
     }
 
     fn about_server(&self) -> Finding {

@@ -75,6 +75,7 @@ fn files_in_use_and_files_that_were_not_closed() {
     assert!(used.findings().iter().all(|finding| finding.about != "unclean stop"));
     let left = of_file(FileState { log_bytes: 32_000, jobs: None, ..file() }, 1 << 40);
     check(&left, "unclean stop", Ok, "32.0 kB");
+    check(&left, "not checked", Warn, "write-ahead log: unfinished copies, lost commits");
 }
 
 #[test]
