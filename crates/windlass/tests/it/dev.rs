@@ -146,9 +146,14 @@ fn keys_that_contradict_its_purpose_are_refused() {
     // Ends the server if a key is not refused.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for set in
-        ["data=x", "store=memory:", "store.url=memory:", "tls.cert=a.pem", "tls.key=b.pem", " auth.tokens = x"]
-    {
+    for set in [
+        "data=x",
+        "store=memory:",
+        "store.url=memory:",
+        "tls.cert=a.pem",
+        "tls.key=b.pem",
+        " auth.tokens = x",
+    ] {
         let ran = Ran::of(windlass().args(["dev", "--http", &address, "--set", set]));
         let key = set.split('=').next().unwrap().trim();
         let names_both = ran.stderr.contains(key) && ran.stderr.contains("windlass serve");

@@ -285,10 +285,11 @@ impl UsualPort {
     pub fn take() -> UsualPort {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = eventually("a program listens on 7373", || match TcpListener::bind("127.0.0.1:7373") {
-            Ok(listener) => Some(Some(listener)),
-            Err(_) => TcpStream::connect("127.0.0.1:7373").is_ok().then_some(None),
-        });
+        let listener =
+            eventually("a program listens on 7373", || match TcpListener::bind("127.0.0.1:7373") {
+                Ok(listener) => Some(Some(listener)),
+                Err(_) => TcpStream::connect("127.0.0.1:7373").is_ok().then_some(None),
+            });
         UsualPort { _listener: listener, _turn: turn }
     }
 }
