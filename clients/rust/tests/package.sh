@@ -6,6 +6,8 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+# Packages of earlier versions would be unpacked too.
+rm -f "$target"/package/windlass-client-*.crate
 cargo package --quiet -p windlass-client --locked --allow-dirty --no-verify
 tar -xzf "$target"/package/windlass-client-*.crate -C "$folder"
 library=$(echo "$folder"/windlass-client-*)

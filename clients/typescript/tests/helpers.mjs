@@ -44,13 +44,13 @@ export function deferred() {
   return made;
 }
 
-/** Waits until the condition holds; fails after ten seconds. */
-export async function until(condition, what = "the condition") {
-  for (const end = Date.now() + 10_000; Date.now() < end; await pause(10)) {
+/** Waits until the condition holds; fails after `seconds`. */
+export async function until(condition, what = "the condition", seconds = 10) {
+  for (const end = Date.now() + seconds * 1000; Date.now() < end; await pause(10)) {
     const value = await condition();
     if (value) return value;
   }
-  throw new Error(`${what} did not come within ten seconds`);
+  throw new Error(`${what} did not come within ${seconds} seconds`);
 }
 
 /** Body of a call to the server. */

@@ -28,7 +28,8 @@ pub(crate) fn answer(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
     }
-    let path = match request.uri().path().trim_start_matches(folder) {
+    let path = request.uri().path();
+    let path = match path.strip_prefix(folder).unwrap_or(path) {
         "" => "index.html",
         path => path,
     };
@@ -111,5 +112,16 @@ mod tests {
         asked.insert(header::IF_NONE_MATCH, fresh.headers()[header::ETAG].clone());
         assert_eq!(file("index.html", b"<p>", &asked).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(file("index.html", b"<b>", &asked).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn the_folder_is_stripped_once() {
+        let status = |path: &str| {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let find = |path: &str| (path == "a.css").then_some(&b"a"[..]);
+            answer(&request, "/ui/", find, "missing").status()
+        };
+        assert_eq!(status("/ui/a.css"), StatusCode::OK);
+        assert_eq!(status("/ui//ui/a.css"), StatusCode::NOT_FOUND);
     }
 }

@@ -64,28 +64,28 @@ test("Express pushes jobs and returns their results", async (t) => {
   const PORT = await freePort();
   const url = `http://127.0.0.1:${PORT}/mail`;
   start(t, ["server.js"], { PORT });
-  await until(() => fetch(url).then(() => true, () => false), "Express");
+  await until(() => fetch(url).then(() => true, () => false), "Express", 60);
   const pushed = await post(url, "ann", { "Idempotency-Key": "order-1" });
   const { id } = await pushed.json();
   assert.equal(pushed.status, 202);
   assert.equal((await (await post(url, "ann", { "Idempotency-Key": "order-1" })).json()).id, id);
   start(t, ["node_modules/windlass/dist/bin.js", "jobs.js"]);
-  await application(t, at.url).app.job(id).wait({ timeout: "30s" });
+  await application(t, at.url).app.job(id).wait({ timeout: "60s" });
   assert.deepEqual(await (await fetch(`${url}/${id}`)).json(), { sent: "ann" });
   const missing = await fetch(`${url}/999999`);
   assert.deepEqual([missing.status, await missing.json()], [500, { code: "not_found" }]);
 });
 
-test("a route of Next.js pushes jobs", { timeout: 300_000 }, async (t) => {
+test("a route of Next.js pushes jobs", { timeout: 400_000 }, async (t) => {
   const next = join(installed, "node_modules/next/dist/bin/next");
-  execFileSync(process.execPath, [next, "build"], { cwd: folder, env: environment({}), stdio: "pipe" });
+  execFileSync(process.execPath, [next, "build"], { cwd: folder, env: environment({}), stdio: "pipe", timeout: 240_000 });
   const PORT = await freePort();
   start(t, [next, "start", "-p", PORT, "-H", "127.0.0.1"]);
   const url = `http://127.0.0.1:${PORT}/api/mail`;
-  await until(() => fetch(url).then(() => true, () => false), "Next.js");
+  await until(() => fetch(url).then(() => true, () => false), "Next.js", 60);
   const pushed = await post(url, "bob");
   assert.equal(pushed.status, 202);
   const { id } = await pushed.json();
   start(t, ["node_modules/windlass/dist/bin.js", "jobs.js"]);
-  assert.deepEqual(await application(t, at.url).app.job(id).wait({ timeout: "30s" }), { sent: "bob" });
+  assert.deepEqual(await application(t, at.url).app.job(id).wait({ timeout: "60s" }), { sent: "bob" });
 });

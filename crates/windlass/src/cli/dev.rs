@@ -24,6 +24,9 @@ use windlass_engine::FeedEvent;
 const USUAL: &str = "127.0.0.1:7373";
 const USUAL_BEDROCK: &str = "127.0.0.1:8888";
 const ANY: &str = "127.0.0.1:0";
+/// Keys that contradict a temporary server without tokens, whose URL is http://.
+const FOREIGN_KEYS: &[&str] = &["data", "store", "store.url"];
+const FOREIGN_GROUPS: &[&str] = &["auth.", "tls."];
 /// Interval at which events are shown.
 const TICK: Duration = Duration::from_millis(200);
 /// Log of the server itself. The isolation of handlers on this machine is for operators.
@@ -50,13 +53,15 @@ pub(super) struct DevArgs {
     /// Waiting time after which a job that no worker claims gets a hint
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = human_time::parse_duration_ms)]
     hint_after: i64,
-    /// Set a configuration key, e.g. --set keep.completed=10m; may be repeated
+    /// Set a configuration key, e.g. --set keep.completed=10m; not the store, tokens or TLS; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 pub(super) fn run(args: DevArgs) -> Outcome {
-    let settings = settings(&args)?;
+    let asked = asked(&args)?;
+    let is_http_asked = asked.iter().any(|(key, _)| key == "http");
+    let settings = with_ports(asked);
     let level = settings.iter().rfind(|(key, _)| key == "log_level").map(|(_, level)| level.as_str());
     telemetry::start_brief(level.unwrap_or(LOG_LEVEL))?;
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
@@ -69,7 +74,7 @@ pub(super) fn run(args: DevArgs) -> Outcome {
     let gone = || Fault::failed("the server has stopped");
     let mut feed = server.events().ok_or_else(gone)?;
     let url = server.url()?;
-    greet(&args, &server)?;
+    greet(&args, is_http_asked, &server)?;
     let at = if url == format!("http://{USUAL}") { String::new() } else { format!(" --server {url}") };
     let mut hints = Hints::new(at, args.hint_after);
     let mut client = Client::new(&url, None, None)?;
@@ -86,24 +91,35 @@ pub(super) fn run(args: DevArgs) -> Outcome {
     }
 }
 
-/// Keys and values: the ports, unless they are taken, and those of the user.
-fn settings(args: &DevArgs) -> Outcome<Vec<(String, String)>> {
-    let http = match &args.http {
-        Some(address) => address.clone(),
-        None if is_free(USUAL) => USUAL.to_owned(),
-        None => ANY.to_owned(),
-    };
-    let mut settings = vec![("http".to_owned(), http)];
+/// Keys and values of the user. `--http` is one of them.
+fn asked(args: &DevArgs) -> Outcome<Vec<(String, String)>> {
+    let mut settings: Vec<_> = args.http.iter().map(|http| ("http".to_owned(), http.clone())).collect();
     for assignment in &args.set {
         let (key, value) = assignment
             .split_once('=')
             .ok_or_else(|| Fault::usage(format!("--set {assignment}: expected --set KEY=VALUE")))?;
-        settings.push((key.trim().to_owned(), value.trim().to_owned()));
+        let key = key.trim();
+        if FOREIGN_KEYS.contains(&key) || FOREIGN_GROUPS.iter().any(|group| key.starts_with(group)) {
+            return Err(Fault::usage(format!(
+                "--set {key}: windlass dev has a store of its own, and neither tokens nor TLS; use windlass serve, or \
+                 --keep DIR to keep the data"
+            )));
+        }
+        settings.push((key.to_owned(), value.trim().to_owned()));
+    }
+    Ok(settings)
+}
+
+/// Adds the ports that the user has not set, unless they are taken.
+fn with_ports(mut settings: Vec<(String, String)>) -> Vec<(String, String)> {
+    if !settings.iter().any(|(key, _)| key == "http") {
+        let http = if is_free(USUAL) { USUAL } else { ANY };
+        settings.push(("http".to_owned(), http.to_owned()));
     }
     if !settings.iter().any(|(key, _)| key.starts_with("bedrock")) && is_free(USUAL_BEDROCK) {
         settings.push(("bedrock".to_owned(), USUAL_BEDROCK.to_owned()));
     }
-    Ok(settings)
+    settings
 }
 
 /// True if a program can listen on the address.
@@ -111,10 +127,10 @@ fn is_free(address: &str) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
-fn greet(args: &DevArgs, server: &OwnServer) -> Outcome {
+fn greet(args: &DevArgs, is_http_asked: bool, server: &OwnServer) -> Outcome {
     let (url, style) = (server.url()?, Style::of_stdout());
     let is_usual = url == format!("http://{USUAL}");
-    if args.http.is_none() && !is_usual {
+    if !is_http_asked && !is_usual {
         output::say(format!("{USUAL} is in use by another program; this server has a free port"))?;
     }
     let version = env!("CARGO_PKG_VERSION");

@@ -6,19 +6,19 @@ use crate::output;
 use clap::Args;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use windlass_dialects::ALL;
 
 /// Write a configuration file with every key, its default and its meaning
 ///
-/// Every key is commented out, so the new file changes nothing. The file is readable by its owner only, since it may get
-/// tokens and passwords.
+/// Every key is commented out, so the new file changes nothing. A new file is readable by its owner only, since it may get
+/// tokens and passwords. With --force, the file keeps its mode, and its owner if you may set it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass init
-  windlass init /etc/windlass/windlass.toml
+  windlass init ./my.toml
   windlass init --stdout | less")]
 pub(super) struct InitArgs {
     /// File to write
@@ -58,7 +58,8 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Replaces the file in one step: a full disk leaves the old one.
+/// Replaces the file in one step: a full disk leaves the old one. The new one keeps its mode and owner, since a service
+/// may run as a user who must be able to read it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -66,5 +67,10 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     };
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;
+    if let Ok(old) = fs::metadata(path) {
+        // Only root can give a file away.
+        let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
+        file.as_file().set_permissions(old.permissions())?;
+    }
     file.persist(path).map(drop).map_err(|error| error.error)
 }

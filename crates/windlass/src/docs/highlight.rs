@@ -102,7 +102,8 @@ fn without_hidden_lines(code: &str) -> String {
     code.lines().filter(is_shown).map(|line| format!("{line}\n")).collect()
 }
 
-/// Session: commands after `$ `, also over several lines, and their output.
+/// Session: commands after `$ `, also over several lines, and their output. A command that stays open ends with the
+/// next one, or with the block.
 fn console(code: &str) -> String {
     let mut html = String::new();
     let mut command: Option<String> = None;
@@ -112,20 +113,22 @@ fn console(code: &str) -> String {
                 open.push('\n');
                 open.push_str(line);
             }
-            (Some(first), None) => command = Some(first.to_owned()),
-            (Some(_), Some(_)) | (None, None) => {
-                html.push_str(&format!("<span class=\"o\">{}</span>\n", escape(line)))
+            (Some(first), before) => {
+                html.extend(before.take().map(|open| prompt(&open)));
+                command = Some(first.to_owned());
             }
+            (None, None) => html.push_str(&format!("<span class=\"o\">{}</span>\n", escape(line))),
         }
         let is_whole = |text: &String| !text.ends_with('\\') && text.matches('\'').count().is_multiple_of(2);
-        if let Some(whole) = command.take_if(|text| is_whole(text)) {
-            html.push_str(&format!(
-                "<span class=\"p\">$ </span><span class=\"cmd\">{}</span>\n",
-                paint(&whole, &SHELL)
-            ));
-        }
+        html.extend(command.take_if(|text| is_whole(text)).map(|whole| prompt(&whole)));
     }
+    html.extend(command.map(|open| prompt(&open)));
     html
+}
+
+/// Command after its prompt.
+fn prompt(command: &str) -> String {
+    format!("<span class=\"p\">$ </span><span class=\"cmd\">{}</span>\n", paint(command, &SHELL))
 }
 
 fn paint(code: &str, rules: &Rules) -> String {
@@ -177,4 +180,27 @@ fn string_length(text: &str, quote: char) -> Option<usize> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text of a session as a reader sees it.
+    fn text(code: &str) -> String {
+        let html = console(code);
+        html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
+    }
+
+    #[test]
+    fn a_command_that_stays_open_is_not_lost() {
+        for code in [
+            "$ echo it's\nits output\n",
+            "$ echo it's\nits output\n$ echo two\ntwo\n",
+            "$ echo \\\n",
+            "$ echo 'a\nb'\na\nb\n",
+        ] {
+            assert_eq!(text(code), code);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `windlass dev`: a server that says what happens and what to do next.
 
-use crate::server::{Ran, ended, eventually, windlass};
+use crate::server::{Ran, UsualPort, ended, eventually, windlass};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::TcpListener;
@@ -113,16 +113,52 @@ fn a_job_that_no_worker_claims_gets_a_hint_once() {
 
 #[test]
 fn a_port_that_is_taken_is_replaced_by_a_free_one() {
-    // Taken here, or by another program of this machine.
-    let _taken = TcpListener::bind("127.0.0.1:7373");
+    let _taken = UsualPort::take();
     let dev = Dev::start(&[]);
     assert!(dev.said().contains("127.0.0.1:7373 is in use by another program"), "{}", dev.said());
     let url = dev.line("web UI").replace("/ui/", "");
     assert!(!url.ends_with(":7373"), "{url}");
     paste(&format!("windlass push hello --server {url}")).ok();
     dev.stop();
-    let asked = Ran::of(windlass().args(["dev", "--set", "bedrock=off", "--http", "127.0.0.1:7373"]));
-    assert!(asked.code == 1 && asked.stderr.contains("is in use by another program"), "{asked:?}");
+}
+
+#[test]
+fn an_address_that_was_asked_for_and_is_taken_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let set = format!("http={address}");
+    for asked in [["--http", &address], ["--set", &set]] {
+        let ran = Ran::of(windlass().args(["dev", "--set", "bedrock=off"]).args(asked));
+        assert!(ran.code == 1 && ran.stderr.contains("is in use by another program"), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_address_that_was_set_as_a_key_is_no_replacement() {
+    let dev = Dev::start(&["--set", "http=127.0.0.1:0"]);
+    assert!(!dev.said().contains("is in use"), "{}", dev.said());
+    paste(&dev.line("push")).ok();
+    dev.stop();
+}
+
+#[test]
+fn keys_that_contradict_its_purpose_are_refused() {
+    // Ends the server if a key is not refused.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for set in [
+        "data=x",
+        "store=memory:",
+        "store.url=memory:",
+        "tls.cert=a.pem",
+        "tls.key=b.pem",
+        " auth.tokens = x",
+    ] {
+        let ran = Ran::of(windlass().args(["dev", "--http", &address, "--set", set]));
+        let key = set.split('=').next().unwrap().trim();
+        let names_both = ran.stderr.contains(key) && ran.stderr.contains("windlass serve");
+        assert!(ran.code == 2 && names_both && ran.stdout.is_empty(), "{ran:?}");
+    }
 }
 
 #[test]

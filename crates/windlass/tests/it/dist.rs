@@ -3,6 +3,8 @@
 use crate::server::{PATIENCE, Ran, Server, request, windlass};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -162,6 +164,32 @@ fn probes_ports_and_times_fit_the_server() {
     assert!(seconds(&unit("TimeoutStopSec")[0]) >= SHUTDOWN_S);
 }
 
+/// Answers one request as another program would, and returns the command's output.
+fn health_of_another_program(args: &[&str]) -> Ran {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let program = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello").unwrap();
+    });
+    let ran = Ran::of(windlass().args(["health", "--server", &url]).args(args));
+    program.join().unwrap();
+    assert!(ran.code == 1 && ran.stderr.contains(&url), "{ran:?}");
+    assert!(ran.stderr.contains("not from the Windlass API"), "{ran:?}");
+    ran
+}
+
+#[test]
+fn another_program_is_not_a_healthy_server() {
+    assert_eq!(health_of_another_program(&[]).stdout, "");
+    assert_eq!(health_of_another_program(&["--alive"]).stdout, "");
+    let ran = health_of_another_program(&["--json"]);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(said["ok"], false);
+    assert!(said["error"].as_str().unwrap().contains("not from the Windlass API"), "{said}");
+}
+
 #[test]
 fn the_health_check_of_the_image_follows_the_readiness_of_the_server() {
     let check = dockerfile().into_iter().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
@@ -176,6 +204,9 @@ fn the_health_check_of_the_image_follows_the_readiness_of_the_server() {
     let gone = server.run(&args);
     assert_eq!(gone.code, 1, "{gone:?}");
     assert!(gone.stderr.contains("no server at"), "{gone:?}");
+    let gone = server.run(&["health", "--json"]);
+    let said: Value = serde_json::from_str(&gone.stdout).unwrap();
+    assert!(gone.code == 1 && said["ok"] == false, "{gone:?}");
 }
 
 #[test]

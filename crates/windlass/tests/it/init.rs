@@ -2,7 +2,7 @@
 
 use crate::server::{Ran, Server, windlass};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 fn init(folder: &Path, args: &[&str]) -> Ran {
@@ -72,4 +72,25 @@ fn a_file_that_exists_stays_unless_forced() {
     assert_eq!(init(folder.path(), &["--stdout"]).stdout, text);
     let nowhere = init(folder.path(), &["no/folder.toml"]);
     assert!(nowhere.code == 1 && nowhere.stderr.contains("cannot write no/folder.toml"), "{nowhere:?}");
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode_and_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.toml");
+    for mode in [0o644, 0o640, 0o600] {
+        fs::write(&path, "mine").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        // Only root can do this; for others the file keeps their own id.
+        let _ = chown(&path, Some(12345), Some(12346));
+        let before = fs::metadata(&path).unwrap();
+        init(folder.path(), &["--force"]).ok();
+        let after = fs::metadata(&path).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().starts_with("# Configuration"), "{mode:o}");
+        assert_eq!(after.permissions().mode() & 0o777, mode);
+        assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    }
+    fs::remove_file(&path).unwrap();
+    init(folder.path(), &["--force"]).ok();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -1,4 +1,4 @@
-use crate::server::{Ran, Server, eventually, request, windlass};
+use crate::server::{Ran, Server, UsualPort, eventually, request, windlass};
 use rustix::process::Signal;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -96,8 +96,7 @@ fn an_address_that_was_asked_for_and_is_taken_is_an_error() {
 
 #[test]
 fn without_its_http_port_it_does_not_start() {
-    // Occupied by this test, or by another process already.
-    let _taken = TcpListener::bind("127.0.0.1:7373");
+    let _taken = UsualPort::take();
     let ran = refused_start(&["--bedrock", "127.0.0.1:0"]);
     let expected = "127.0.0.1:7373 is in use by another program, perhaps another windlass; start with --http";
     assert!(ran.stderr.contains(expected) && ran.stdout.is_empty(), "{ran:?}");

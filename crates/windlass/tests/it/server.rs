@@ -3,9 +3,10 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -270,6 +271,26 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Default port of the server, which no program can open while this value exists. Tests that need it wait for each other.
+pub struct UsualPort {
+    /// `None` if another program of this machine listens there.
+    _listener: Option<TcpListener>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl UsualPort {
+    pub fn take() -> UsualPort {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener =
+            eventually("a program listens on 7373", || match TcpListener::bind("127.0.0.1:7373") {
+                Ok(listener) => Some(Some(listener)),
+                Err(_) => TcpStream::connect("127.0.0.1:7373").is_ok().then_some(None),
+            });
+        UsualPort { _listener: listener, _turn: turn }
     }
 }
 
