@@ -23,6 +23,7 @@ use windlass_http::{Allowed, Signer};
 use windlass_runners::handlers::{
     self, BlobError, Handler, Handlers, HelperProgram, Isolation, Lang, Settings, World,
 };
+use windlass_store::StoreUrl;
 
 /// Handler runner, created on first use: a server without handlers creates no folder for them.
 pub(crate) struct LocalHandlers {
@@ -208,10 +209,9 @@ fn own_files(config: &Config) -> Vec<PathBuf> {
     files.extend(config.file.clone());
     files.extend(config.tls.as_ref().map(|tls| tls.key.clone()));
     files.extend(config.settings.get::<miniq::Settings>().log.map(|log| log.path));
-    if let Some(path) = config.store.strip_prefix("sqlite:") {
-        files.extend(
-            ["", "-wal", "-shm", "-journal", ".lines"].map(|end| PathBuf::from(format!("{path}{end}"))),
-        );
+    if let Ok(StoreUrl::Sqlite(path)) = StoreUrl::parse(&config.store) {
+        let beside = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
+        files.extend(["", "-wal", "-shm", "-journal", ".lines"].map(beside));
     }
     files.into_iter().map(absolute).collect()
 }
